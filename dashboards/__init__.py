@@ -1,0 +1,1 @@
+"""What people look at. Reads `marts.*` of the published file and nothing else."""

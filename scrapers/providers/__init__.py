@@ -1,0 +1,1 @@
+"""One module per provider; `scrapers.collect.discover` finds them, nothing registers them."""

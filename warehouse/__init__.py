@@ -1,0 +1,1 @@
+"""From offers to answers: ledger, checks, published file, sizing. No network."""

@@ -1,2 +1,4 @@
 """placeholder."""
+
+
 def app() -> None: ...

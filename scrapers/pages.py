@@ -198,6 +198,32 @@ def attempt(raw: Any, build: Callable[[], Row]) -> Row | Reject:
         return refuse("unreadable row", raw, f"{type(error).__name__}: {error}")
 
 
+def priced(raw: Any, price: Any, build: Callable[[], Row]) -> Row | Reject:
+    """Build a row that has a price, or refuse it: null or zero never means free.
+
+    `price` is the value as the source states it, before any arithmetic.
+    """
+    if price is None:
+        return refuse("no price", raw)
+    if price == 0:
+        return refuse("zero price", raw)
+    return attempt(raw, build)
+
+
+def once_each(rows: Iterable[Row | Reject]) -> Iterator[Row | Reject]:
+    """Pass the rows of one source row on, but each reason for refusal only once.
+
+    One malformed source row that would have become many rows is one reject, not many.
+    """
+    reasons = set()
+    for row in rows:
+        if isinstance(row, Reject):
+            if row.reason in reasons:
+                continue
+            reasons.add(row.reason)
+        yield row
+
+
 def refuse(reason: str, raw: Any, detail: str = "") -> Reject:
     """Make a Reject with a bounded excerpt of the source row."""
     excerpt = raw if isinstance(raw, str) else json.dumps(raw, default=str, ensure_ascii=False)
@@ -217,7 +243,9 @@ __all__ = [
     "Row",
     "Source",
     "attempt",
+    "once_each",
     "pages_of",
+    "priced",
     "refuse",
     "require",
     "scope_of",

@@ -35,6 +35,17 @@ def money(amount: Decimal | int | str) -> Decimal:
     return Decimal(amount).quantize(MONEY_PLACES, rounding=ROUND_HALF_EVEN)
 
 
+def number(value: object) -> Decimal:
+    """Read a JSON number exactly; true, text and null are not numbers.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise TypeError(f"{value!r} where a number belongs")
+    return Decimal(value)
+
+
 def per_hour_from_month(amount: Decimal) -> Decimal:
     """Turn a price per month into a price per hour (730 hours)."""
     return money(amount / HOURS_PER_MONTH)

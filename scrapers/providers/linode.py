@@ -21,6 +21,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from scrapers.errors import Incomplete, UnknownShape
@@ -73,7 +74,8 @@ def parse(pages: Pages) -> Iterator[Row | Reject]:
     listed: dict[str, dict[str, Any]] = defaultdict(dict)
     for row in _listing(pages, "availability"):
         try:
-            listed[row["plan"]][row["region"]] = row["available"] and row["region"] not in down
+            is_down = row["region"] in down
+            listed[row["plan"]][row["region"]] = False if is_down else row["available"]
         except (KeyError, TypeError) as error:
             yield refuse("unreadable availability", row, f"{type(error).__name__}: {error}")
 
@@ -126,8 +128,8 @@ def _offers(plan: Any, listed: Mapping[str, Mapping[str, Any]]) -> Iterator[Row 
     for region in {**places, **prices}:
         if region != "global" or not places:
             price = prices.get(region, prices["global"])
-            available = places.get(region)
-            yield priced(plan, price, lambda r=region, p=price, a=available: _offer(plan, r, p, a))
+            build = partial(_offer, plan, region, price, places.get(region))
+            yield priced(plan, price, build)
 
 
 def _offer(plan: Mapping[str, Any], region: str, price: Any, available: bool | None) -> Offer:
@@ -158,15 +160,15 @@ def _fees(
         return
     for region in prices if only is None else only:
         price = prices.get(region, prices["global"])
-        yield priced(
-            product,
-            price,
-            lambda r=region, p=price: Fee(
-                kind=kind,
-                product=product["id"],
-                region=r,
-                price=money(number(p)),
-                unit=unit,
-                currency="USD",
-            ),
-        )
+        yield priced(product, price, partial(_fee, product, kind, unit, region, price))
+
+
+def _fee(product: Mapping[str, Any], kind: FeeKind, unit: FeeUnit, region: str, price: Any) -> Fee:
+    return Fee(
+        kind=kind,
+        product=product["id"],
+        region=region,
+        price=money(number(price)),
+        unit=unit,
+        currency="USD",
+    )

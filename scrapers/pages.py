@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -98,7 +99,7 @@ class Page:
                     yield stream
             else:
                 raise NotTheFormat(f"{self.name}: page has no bytes")
-        except (gzip.BadGzipFile, EOFError) as error:
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise NotTheFormat(f"{self.name}: damaged gzip data ({error})") from error
 
     def bytes(self) -> bytes:

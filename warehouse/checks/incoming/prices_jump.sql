@@ -1,0 +1,24 @@
+-- One in ten of the offers, and at least three, moved by more than 40 % since last time.
+-- severity: hold
+with moves as (
+    select
+        incoming.sku,
+        incoming.region,
+        incoming.market,
+        state.price_per_hour as before,
+        incoming.price_per_hour as fresh,
+        abs(incoming.price_per_hour - state.price_per_hour) > 0.4 * state.price_per_hour as jumped
+    from incoming
+    inner join state using (offer_id)
+    -- A spot price may halve overnight; a list price that does wants a second look.
+    where not state.is_withdrawn and incoming.market <> 'spot'
+)
+
+select
+    format('{} {}', sku, region) as subject,
+    format('{} to {} per hour', before, fresh) as detail
+from moves
+where
+    jumped
+    and (select count_if(jumped) >= 3 and count_if(jumped) * 10 >= count(*) from moves)
+order by subject

@@ -1,0 +1,7 @@
+-- Hours on the bill: each start is lifted to the minimum, then rounded up to the increment.
+-- units: hours; starts; seconds
+-- kept: function(hours, starts, minimum_seconds, increment_seconds)
+-- round() before ceil(): 3600.0000000001 seconds are one hour, not two.
+starts * ceil(
+    round(greatest(hours * 3600.0 / starts, minimum_seconds) / increment_seconds, 6)
+) * increment_seconds / 3600.0

@@ -1,0 +1,71 @@
+-- What the internet traffic out of each provider's region costs, by monthly volume.
+-- grain: provider, region, from_tier_gb
+-- units: GB per month; USD per GB
+-- kept: table
+-- The provider's own price list before the terms seed, a region's own price before a global one;
+-- of several products (premium and standard routing) the dearest, so that no bill surprises.
+with places as (
+    select distinct provider, region
+    from staging.offers
+),
+
+stated as (
+    select
+        p.provider,
+        p.region,
+        f.from_tier_gb::double as from_tier_gb,
+        f.price::double * fx.usd_per_unit as usd_per_gb,
+        case when f.region = p.region then 1 else 2 end as preference
+    from places as p
+    inner join staging.fees as f
+        on p.provider = f.provider and f.region in (p.region, 'global')
+    inner join staging.fx_latest as fx using (currency)
+    where f.fee_kind = 'egress' and f.unit in ('gb', 'gib')
+    union all
+    select
+        p.provider,
+        p.region,
+        coalesce(t.from_tier_gb, 0) as from_tier_gb,
+        t."value"::double * fx.usd_per_unit as usd_per_gb,
+        case when t.region_like is not null then 3 else 4 end as preference
+    from places as p
+    inner join seeds.provider_terms as t
+        on p.provider = t.provider and (t.region_like is null or p.region like t.region_like)
+    inner join staging.fx_latest as fx on fx.currency = coalesce(t.currency, 'USD')
+    where
+        t.term = 'egress_price_per_gb' and t.status = 'adopted'
+        and t.sku_like is null and t.tier is null and t.market is null
+),
+
+best as (
+    select *
+    from stated
+    qualify dense_rank() over (partition by provider, region order by preference) = 1
+),
+
+tiers as (
+    select provider, region, from_tier_gb, max(usd_per_gb) as usd_per_gb
+    from best
+    group by all
+),
+
+free as (
+    select provider, max("value"::double) as free_gb_per_month
+    from seeds.provider_terms
+    where
+        term = 'egress_free_gb_per_month' and status = 'adopted'
+        and sku_like is null and tier is null and market is null and region_like is null
+    group by provider
+)
+
+select
+    tiers.provider,
+    tiers.region,
+    tiers.from_tier_gb,
+    lead(tiers.from_tier_gb, 1, 1e15)
+        over (partition by tiers.provider, tiers.region order by tiers.from_tier_gb)
+        as to_tier_gb,
+    tiers.usd_per_gb,
+    coalesce(free.free_gb_per_month, 0) as free_gb_per_month
+from tiers
+left join free using (provider)

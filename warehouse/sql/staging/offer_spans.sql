@@ -1,0 +1,101 @@
+-- Every span of every offer's price, in dollars and with the terms that decide a bill.
+-- grain: offer_id, valid_from
+-- units: USD; USD per GB; seconds; GiB
+-- A span that has ended is converted at the rate of its day, one in force at the newest rate.
+with rated as (
+    select
+        s.offer_id,
+        s.valid_from,
+        coalesce(
+            case when s.currency = 'USD' then 1.0 end,
+            case when s.valid_to is null then latest.usd_per_unit else daily.usd_per_unit end,
+            latest.usd_per_unit
+        ) as usd_per_unit
+    from staging.price_spans as s
+    left join staging.fx_latest as latest using (currency)
+    asof left join staging.fx_rates as daily
+        on s.currency = daily.currency and s.valid_from >= daily.rate_date
+)
+
+select
+    s.offer_id,
+    s.provider,
+    coalesce(p.provider_name, s.provider) as provider_name,
+    p.provider_kind,
+    s.scope,
+    o.sku,
+    o.region,
+    o."zone",
+    o.country,
+    o.continent,
+    o.region_group,
+    o.market,
+    o.tier,
+    o.commitment_months,
+    o.gpu_label,
+    o.gpu,
+    o.gpu_count::double as gpu_count,
+    coalesce(o.gpu_memory_gib::double, g.vram_gb) as gpu_memory_gib,
+    o.vcpus::double as vcpus,
+    o.memory_gib::double as memory_gib,
+    o.local_disk_gib::double as local_disk_gib,
+    coalesce(o.interconnect, g.interconnect) as interconnect,
+    s.price_per_hour,
+    s.currency,
+    s.upfront,
+    s.price_per_hour::double * r.usd_per_unit as price_usd_per_hour,
+    s.price_per_hour::double * r.usd_per_unit / o.gpu_count::double as price_usd_per_gpu_hour,
+    s.is_available,
+    coalesce(s.billing_increment_seconds, t.billing_increment_seconds)
+        as billing_increment_seconds,
+    coalesce(s.billing_minimum_seconds, t.billing_minimum_seconds) as billing_minimum_seconds,
+    t.minimum_applies,
+    t.stop_behaviour,
+    t.storage_survives_stop,
+    coalesce(
+        s.storage_price_per_gb_month::double * r.usd_per_unit,
+        here.usd_per_gb_month,
+        anywhere.usd_per_gb_month,
+        t.storage_price_per_gb_month * storage_fx.usd_per_unit
+    ) as storage_usd_per_gb_month,
+    case
+        when s.storage_price_per_gb_month is not null then 'offer'
+        when coalesce(here.usd_per_gb_month, anywhere.usd_per_gb_month) is not null
+            then 'price list'
+        when t.storage_price_per_gb_month is not null then 'terms'
+    end as storage_price_from,
+    s.egress_price_per_gb::double * r.usd_per_unit as egress_usd_per_gb,
+    t.egress_free_gb_per_month,
+    coalesce(
+        s.ingress_price_per_gb::double * r.usd_per_unit,
+        t.ingress_price_per_gb * ingress_fx.usd_per_unit
+    ) as ingress_usd_per_gb,
+    s.interruption_rate_monthly::double as interruption_rate_monthly,
+    t.spot_notice_seconds,
+    t.has_ssh,
+    t.has_docker,
+    t.has_jupyter,
+    t.has_persistent_storage,
+    s.effective_at,
+    s.expires_at,
+    s.valid_from,
+    s.valid_to,
+    -- Unseen in a listing that was cut short, an offer is as old as the last complete one.
+    case when s.valid_to is null then greatest(s.last_told_at, c.last_complete_at) end
+        as observed_at,
+    s.is_baseline,
+    coalesce(c.source_url, p.pricing_url) as source_url
+from staging.price_spans as s
+inner join rated as r using (offer_id, valid_from)
+inner join staging.offers as o using (offer_id)
+inner join staging.scopes as c on s.provider = c.provider and s.scope = c.scope
+left join staging.offer_terms as t using (offer_id)
+left join seeds.gpus as g on o.gpu = g.gpu
+left join seeds.providers as p on s.provider = p.provider
+left join staging.storage_prices as here on o.provider = here.provider and o.region = here.region
+left join staging.storage_prices as anywhere
+    on o.provider = anywhere.provider and anywhere.region = 'global'
+left join staging.fx_latest as storage_fx
+    on storage_fx.currency = coalesce(t.storage_currency, 'USD')
+left join staging.fx_latest as ingress_fx
+    on ingress_fx.currency = coalesce(t.ingress_currency, 'USD')

@@ -1,0 +1,73 @@
+-- Every offer's price over time: one row from when it was seen to when it changed or went.
+-- grain: offer_id, valid_from
+-- units: price_per_hour in the offer's currency, whole machine; UTC
+-- kept: table
+with told as (
+    select
+        c.*,
+        r.kind = 'baseline' as is_baseline,
+        s.first_live_at
+    from ledger.price_changes as c
+    inner join ledger.runs as r using (run_id)
+    inner join staging.scopes as s using (provider, scope)
+    where r.kind <> 'baseline' or s.first_live_at is null or c.observed_at < s.first_live_at
+    -- Of two statements about one moment the later run's counts.
+    qualify
+        row_number() over (partition by c.offer_id, c.observed_at order by c.run_id desc) = 1
+),
+
+-- A row that only restates what held before (after a truncated listing) is no change.
+compared as (
+    select
+        *,
+        row(
+            is_withdrawn, price_per_hour, currency, upfront, is_available,
+            billing_increment_seconds, billing_minimum_seconds, storage_price_per_gb_month,
+            egress_price_per_gb, ingress_price_per_gb, interruption_rate_monthly, is_baseline
+        ) as terms,
+        max(observed_at) over (partition by offer_id) as last_told_at
+    from told
+),
+
+changes as (
+    select *
+    from compared
+    qualify
+        terms is distinct from
+        lag(terms) over (partition by offer_id order by observed_at)
+),
+
+spans as (
+    select
+        *,
+        lead(observed_at) over (partition by offer_id order by observed_at) as next_at
+    from changes
+)
+
+select
+    offer_id,
+    provider,
+    scope,
+    observed_at as valid_from,
+    case
+        when is_baseline and first_live_at is not null
+            then least(coalesce(next_at, first_live_at), first_live_at)
+        else next_at
+    end as valid_to,
+    last_told_at,
+    price_per_hour,
+    currency,
+    upfront,
+    is_available,
+    billing_increment_seconds,
+    billing_minimum_seconds,
+    storage_price_per_gb_month,
+    egress_price_per_gb,
+    ingress_price_per_gb,
+    interruption_rate_monthly,
+    effective_at,
+    expires_at,
+    is_baseline,
+    run_id
+from spans
+where not is_withdrawn

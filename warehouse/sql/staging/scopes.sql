@@ -1,0 +1,44 @@
+-- Every scope: when it last answered well, and what its last attempt gave.
+-- grain: provider, scope
+-- units: UTC
+-- kept: table
+-- Once a scope has answered us, its bundled baseline no longer speaks for it.
+with answered as (
+    select
+        provider,
+        scope,
+        min(observed_at) filter (status = 'ok' and run_kind <> 'baseline') as first_live_at,
+        max(observed_at) filter (status = 'ok' and run_kind <> 'baseline') as last_live_at,
+        max(observed_at) filter (status = 'ok' and run_kind <> 'baseline' and not is_truncated)
+            as last_complete_at,
+        max(observed_at) filter (status = 'ok' and run_kind = 'baseline') as baseline_at
+    from staging.outcomes
+    group by provider, scope
+),
+
+last_try as (
+    select provider, scope, status, error, recorded_at, rejects, offers, is_truncated, source_url
+    from staging.outcomes
+    qualify
+        row_number() over (
+            partition by provider, scope order by run_kind = 'baseline', run_id desc
+        ) = 1
+)
+
+select
+    a.provider,
+    a.scope,
+    a.first_live_at,
+    coalesce(a.last_live_at, a.baseline_at) as last_ok_at,
+    case when a.first_live_at is null then a.baseline_at else a.last_complete_at end
+        as last_complete_at,
+    a.first_live_at is null and a.baseline_at is not null as is_baseline,
+    t.status as last_status,
+    t.error as last_error,
+    t.recorded_at as last_attempt_at,
+    t.offers as last_offers,
+    t.rejects as last_rejects,
+    t.is_truncated,
+    t.source_url
+from answered as a
+inner join last_try as t using (provider, scope)

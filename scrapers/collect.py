@@ -174,7 +174,7 @@ async def collect(
             for scope in scopes_of(source.REQUESTS)
         ]
     try:
-        observed_at = fetcher.stamp(provider.slug, clock())
+        observed_at = fetcher.archive.stamp(provider.slug, clock())
     except OSError as error:
         line = f"the archive cannot be written: {_describe(error)}"
         return [
@@ -304,7 +304,7 @@ async def _fetch_all(source: Source, fetcher: Fetcher, name: str, max_pages: int
         answers.error = str(wrapped)
     except SourceError as error:
         answers.error = fetcher.clean(_describe(error))
-        fetcher.note_failure(provider.slug, name, answers.error)
+        fetcher.archive.note_failure(provider.slug, name, answers.error)
     except Exception as error:  # noqa: BLE001 - a full disk, or a fault of ours: this scope only
         answers.error = fetcher.clean(f"unforeseen error: {_describe(error)}")
     answers.seconds = time.perf_counter() - started

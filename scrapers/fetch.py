@@ -1,14 +1,7 @@
-"""Get bytes from a source and archive them: the only file that opens a socket.
+"""Get bytes from a source: the only file that opens a socket.
 
 `Fetcher.fetch` asks once, or a few times where a failure may pass, and returns a Page whose bytes
-already lie in the payload archive:
-
-    <archive_root>/<run_id>/<provider>/<request-name>.<N>.<media>.gz    the answer, verbatim
-    <archive_root>/<run_id>/<provider>/<request-name>.failed            why a request has no answer
-    <archive_root>/<run_id>/<provider>/observed_at                      when the provider was asked
-    <archive_root>/.latest/<provider>/<request-name>.<N>.<media>.meta   ETag and where the bytes lie
-
-which is the layout that `replay.py` reads. Files appear whole (written aside, then renamed).
+already lie in the payload archive (`archive.py`): nobody parses what has not been kept.
 
 Keys come from the environment that the caller passes in. A request names its variable in
 `bearer_env`, or writes `${NAME}` as (part of) a header or parameter value, where NAME is one of
@@ -21,15 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gzip
 import hashlib
 import ipaddress
 import json
 import logging
-import os
 import re
-import shutil
-import tempfile
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -37,7 +26,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final, Self
+from typing import Final, Self
 from urllib.parse import quote
 
 import httpx
@@ -45,6 +34,7 @@ import stamina
 import stamina.instrumentation
 from aiolimiter import AsyncLimiter
 
+from scrapers.archive import CONDITIONS, Archive, Known, link, packing, writing
 from scrapers.errors import (
     BadStatus,
     FetchError,
@@ -56,11 +46,9 @@ from scrapers.errors import (
     Unreachable,
 )
 from scrapers.pages import Get, Media, Page, Post, Provider, Request
-from scrapers.replay import file_name
 
 log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # servers-fr-par-1: what replay.py can read back
 _PLACEHOLDER = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")  # ${GCP_API_KEY}
 # ?key=abc&page=2 -> the value of key; `pageToken=` is not a secret and stays
 _SECRET_PARAMETER = re.compile(
@@ -144,17 +132,6 @@ class Fetched:
 
 
 @dataclass(frozen=True)
-class _Known:
-    """An earlier answer to the same request, and what the source calls its version."""
-
-    path: Path
-    sha256: str
-    size_bytes: int
-    etag: str
-    last_modified: str
-
-
-@dataclass(frozen=True)
 class _Answer:
     """An answer that lies in the archive."""
 
@@ -201,13 +178,11 @@ class Fetcher:
         limits: Limits = Limits(),
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self.archive_root = archive_root
-        self.run_id = run_id
+        self.archive = Archive(archive_root, run_id)
         self.limits = limits
         self._environ = environ
         self._clock = clock
         self._secrets: set[str] = set()
-        self._observed_at: dict[str, datetime] = {}
         self._limiters: dict[tuple[str, float], AsyncLimiter] = {}
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._paused_until: dict[str, float] = {}
@@ -232,10 +207,6 @@ class Fetcher:
     ) -> None:
         await self._client.__aexit__(kind, error, trace)
 
-    def folder(self, slug: str) -> Path:
-        """Return the folder of one provider in this run's archive; a replay reads it."""
-        return self.archive_root / self.run_id / slug
-
     def check_keys(self, provider: Provider) -> None:
         """Say which variable to set, when one that the provider needs is not.
 
@@ -246,22 +217,9 @@ class Fetcher:
         if missing:
             raise MissingKey(f"set {' and '.join(missing)} to collect {provider.name}")
 
-    def stamp(self, slug: str, at: datetime) -> datetime:
-        """Record when a provider was observed in this run, once, and return that time."""
-        if slug not in self._observed_at:
-            _put(self.folder(slug) / "observed_at", f"{at.isoformat()}\n".encode())
-            self._observed_at[slug] = at
-        return self._observed_at[slug]
-
-    def note_failure(self, slug: str, name: str, message: str) -> None:
-        """Record that a request has no (complete) answer, so that a replay does not believe it."""
-        _put(self.folder(slug) / f"{name}.failed", f"{message}\n".encode())
-
     def clean(self, text: str) -> str:
         """Cut every key that was used so far, and key-like URL parameters, out of a text."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
-        return scrub(text)
+        return scrub(self._without_keys(text))
 
     async def fetch(
         self, provider: Provider, name: str, number: int, request: Request
@@ -285,14 +243,13 @@ class Fetcher:
             NotTheFormat: an answer that is empty, or evidently not of `request.media`.
             ValueError: a name that the replay layout cannot hold.
         """
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"request name {name!r}: letters, digits, '_' and '-' only")
-        self.stamp(provider.slug, self._clock())
-        target = self.folder(provider.slug) / f"{file_name(name, number, request.media)}.gz"
+        target = self.archive.page_path(provider.slug, name, number, request.media)
+        self.archive.stamp(provider.slug, self._clock())
         if number == 1:
-            _forget(target.parent, name, keep=target)
+            self.archive.clear(provider.slug, name, keep=target)
         public, sent, headers = self._resolve(provider, request)
-        known = self._remembered(provider, name, number, request, public)
+        asked = _fingerprint(request, public)
+        known = self.archive.known(target, asked) if isinstance(request, Get) else None
         try:
             answer = await self._retry(provider, request, sent, headers, known, target)
             _refuse_wrong_media(name, request.media, answer)
@@ -308,12 +265,15 @@ class Fetcher:
             status=answer.status,
             sha256=answer.sha256,
             size_bytes=answer.size_bytes,
-            archive_path=target.relative_to(self.archive_root).as_posix(),
+            archive_path=self.archive.relative(target),
             fetched_at=self._clock(),
             from_cache=answer.status == 304,
         )
         log.info("%s %s.%d: %s %s", provider.slug, name, number, answer.status, fetched.url)
-        self._remember(provider, name, number, request, public, answer, fetched)
+        if isinstance(request, Get):
+            path, size_bytes = fetched.archive_path, answer.size_bytes
+            version = Known(asked, path, answer.sha256, size_bytes, answer.headers)
+            self.archive.remember(target, version)
         url = str(public) if answer.url == str(sent) else self._without_keys(answer.url)
         page = Page(name=name, number=number, path=target, url=url, headers=answer.headers)
         return page, fetched
@@ -368,7 +328,7 @@ class Fetcher:
         request: Request,
         sent: httpx.URL,
         headers: Mapping[str, str],
-        known: _Known | None,
+        known: Known | None,
         target: Path,
     ) -> _Answer:
         host = sent.netloc.decode("ascii")
@@ -448,14 +408,15 @@ class Fetcher:
         request: Request,
         sent: httpx.URL,
         headers: Mapping[str, str],
-        known: _Known | None,
+        known: Known | None,
         target: Path,
     ) -> _Answer:
         """Ask, following redirects; write the bytes of a good answer to `target`."""
         url, sending = sent, dict(headers)
         if known:
-            sending |= {"If-None-Match": known.etag} if known.etag else {}
-            sending |= {"If-Modified-Since": known.last_modified} if known.last_modified else {}
+            for condition, version in CONDITIONS.items():
+                if version in known.headers:
+                    sending[condition] = known.headers[version]
         for _ in range(self.limits.max_redirects + 1):
             async with self._stream(request, url, sending) as response:
                 if response.has_redirect_location:
@@ -468,11 +429,11 @@ class Fetcher:
                         sending = {key: sending[key] for key in kept}
                     continue
                 if response.status_code == 304 and known:
-                    _link(known.path, target)
+                    link(self.archive.root / known.path, target)
                     return _Answer(
                         url=str(url),
                         status=304,
-                        headers=_plain(response.headers),
+                        headers=known.headers,
                         sha256=known.sha256,
                         size_bytes=known.size_bytes,
                         start=b"",
@@ -549,7 +510,7 @@ class Fetcher:
         digest = hashlib.sha256()
         sent_bytes = size_bytes = 0
         start = b""
-        with _writing(target) as file, _gzip_into(file) as packed:
+        with writing(target) as file, packing(file) as packed:
             async for raw in response.aiter_raw():
                 sent_bytes += len(raw)
                 if sent_bytes > limit:
@@ -574,62 +535,6 @@ class Fetcher:
             size_bytes=size_bytes,
             start=start,
         )
-
-    # --- versions of earlier answers ---
-
-    def _meta_path(self, provider: Provider, name: str, number: int, media: Media) -> Path:
-        file = f"{file_name(name, number, media)}.meta"
-        return self.archive_root / ".latest" / provider.slug / file
-
-    def _remembered(
-        self, provider: Provider, name: str, number: int, request: Request, public: httpx.URL
-    ) -> _Known | None:
-        """Return the earlier answer to exactly this request, if its archived bytes are intact."""
-        path = self._meta_path(provider, name, number, request.media)
-        try:
-            meta = json.loads(path.read_bytes())
-            known = _Known(
-                path=self.archive_root / meta["path"],
-                sha256=meta["sha256"],
-                size_bytes=meta["size_bytes"],
-                etag=meta["etag"],
-                last_modified=meta["last_modified"],
-            )
-            if meta["request"] != _fingerprint(request, public):
-                return None
-            with gzip.open(known.path, "rb") as unpacked:
-                digest = hashlib.file_digest(unpacked, "sha256").hexdigest()
-        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
-            # Missing or damaged: an unconditional request repairs it.
-            return None
-        return known if digest == known.sha256 else None
-
-    def _remember(
-        self,
-        provider: Provider,
-        name: str,
-        number: int,
-        request: Request,
-        public: httpx.URL,
-        answer: _Answer,
-        fetched: Fetched,
-    ) -> None:
-        path = self._meta_path(provider, name, number, request.media)
-        if answer.status == 304:
-            meta = json.loads(path.read_bytes()) | {"path": fetched.archive_path}
-        else:
-            meta = {
-                "request": _fingerprint(request, public),
-                "path": fetched.archive_path,
-                "sha256": answer.sha256,
-                "size_bytes": answer.size_bytes,
-                "etag": answer.headers.get("etag", ""),
-                "last_modified": answer.headers.get("last-modified", ""),
-            }
-        if isinstance(request, Get) and (meta["etag"] or meta["last_modified"]):
-            _put(path, json.dumps(meta, indent=1, sort_keys=True).encode())
-        else:
-            path.unlink(missing_ok=True)
 
 
 # --- bytes ---
@@ -685,55 +590,6 @@ def _refuse_wrong_media(name: str, media: Media, answer: _Answer) -> None:
             f"{name}: HTTP {answer.status} with {kind or 'no content type'} where {media} was "
             f"asked, starts with {shown!r}"
         )
-
-
-@contextlib.contextmanager
-def _writing(target: Path) -> Iterator[IO[bytes]]:
-    """Write a file aside and put it in place whole, on success only."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=".part-", dir=target.parent)
-    part = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.chmod(0o644)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _gzip_into(file: IO[bytes]) -> Iterator[gzip.GzipFile]:
-    """Compress into an open file; equal bytes give equal files (no name, no time)."""
-    with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-        yield packed
-
-
-def _put(path: Path, data: bytes) -> None:
-    with _writing(path) as file:
-        file.write(data)
-
-
-def _link(source: Path, target: Path) -> None:
-    """Give archived bytes a second name, so that each run's folder is complete by itself."""
-    if source == target:
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without hard links, or the bytes lie on another one
-        with _writing(target) as file, source.open("rb") as stream:
-            shutil.copyfileobj(stream, file)
-
-
-def _forget(folder: Path, name: str, keep: Path) -> None:
-    """Remove what an earlier, broken-off try of this run left of a request."""
-    for path in (*folder.glob(f"{name}.*.gz"), folder / f"{name}.failed"):
-        if path != keep:
-            path.unlink(missing_ok=True)
 
 
 def _fingerprint(request: Request, public: httpx.URL) -> str:

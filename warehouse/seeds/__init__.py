@@ -39,6 +39,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "fx_rates": ("rate_date", "currency"),
     "providers": ("provider",),
     "regions": ("provider", "region"),
+    "spot_priors": ("provider",),
     "baseline_offers": (
         "provider", "scope", "sku", "region", "zone", "market", "tier", "commitment_months",
     ),
@@ -54,6 +55,7 @@ SOURCE_COLUMN: Final[Mapping[str, str]] = {
     "fx_rates": "source_url",
     "providers": "pricing_url",
     "regions": "source",
+    "spot_priors": "source_url",
     "baseline_offers": "source_url",
 }
 """Seed -> the column that says where a row comes from; never empty."""
@@ -402,6 +404,20 @@ def _region_problems(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{row['provider']} {row['region']}: country and continent go together"
 
 
+def _spot_prior_problems(rows: Sequence[Row]) -> Iterator[str]:
+    columns = (
+        "interruptions_per_hour_low",
+        "interruptions_per_hour",
+        "interruptions_per_hour_high",
+    )
+    yield from _not_numbers(rows, columns, "provider")
+    for row in rows:
+        rates = [_number(row, column) for column in columns]
+        stated = [rate for rate in rates if rate is not None]
+        if len(stated) < len(columns) or stated != sorted(stated):
+            yield f"{row['provider']}: low, likely and high are not three rising rates"
+
+
 def _baseline_problems(rows: Sequence[Row]) -> Iterator[str]:
     providers = {row["provider"] for row in load("providers")}
     currencies = {row["currency"] for row in load("fx_rates")} | {"EUR"}
@@ -439,5 +455,6 @@ _CHECKS: Final = {
     "fx_rates": _fx_problems,
     "providers": _provider_problems,
     "regions": _region_problems,
+    "spot_priors": _spot_prior_problems,
     "baseline_offers": _baseline_problems,
 }

@@ -34,7 +34,7 @@ def gpu(**changes: Any) -> dict[str, Any]:
         "secureCloud": True,
         "communityCloud": False,
         "securePrice": 2,
-        "secureSpotPrice": 2,
+        "secureSpotPrice": None,
         "maxGpuCount": 1,
     } | changes
 
@@ -54,9 +54,12 @@ def read(*gpus: Any, centers: Any = ()) -> list[Any]:
 
 def read_capture(*names: str) -> list[Offer]:
     pages = {name: [Page(name=name, path=CAPTURES / FULL_CAPTURE)] for name in names}
-    rows = list(runpod.parse(pages))
-    assert all(isinstance(row, Offer) for row in rows)
-    return rows
+    said, *rows = runpod.parse(pages)
+    assert isinstance(said, Reject)
+    assert said.reason == "spot not observed"
+    offers = [row for row in rows if isinstance(row, Offer)]
+    assert len(offers) == len(rows)
+    return offers
 
 
 def test_the_query_asks_for_every_field_that_is_read() -> None:
@@ -89,7 +92,7 @@ def test_the_limit_of_the_cloud_goes_before_the_general_one() -> None:
 
 
 def test_a_price_beside_a_false_cloud_flag_is_not_an_offer() -> None:
-    rows = read(gpu(communityPrice=0.5, communitySpotPrice=0.5))
+    rows = read(gpu(communityPrice=0.5, communitySpotPrice=0.4))
     assert [row.tier for row in rows] == ["secure"]
 
 
@@ -103,12 +106,13 @@ def test_zero_and_null_prices_are_refused() -> None:
 
 
 def test_spot_that_always_equals_on_demand_was_not_observed() -> None:
-    rows = read(gpu(), gpu(id="B", securePrice=1, secureSpotPrice=1))
+    said, *rows = read(gpu(secureSpotPrice=2), gpu(id="B", securePrice=1, secureSpotPrice=1))
+    assert said.reason == "spot not observed"
     assert {row.market for row in rows} == {"on_demand"}
 
 
 def test_spot_is_kept_where_a_single_price_differs_even_upwards() -> None:
-    rows = read(gpu(), gpu(id="B", securePrice=1, secureSpotPrice=1.2))
+    rows = read(gpu(secureSpotPrice=2), gpu(id="B", securePrice=1, secureSpotPrice=1.2))
     assert {r.sku: r.price_per_hour for r in rows if r.market == "spot"} == {
         "1x NVIDIA H900": Decimal(2),
         "1x B": Decimal("1.2"),
@@ -161,8 +165,8 @@ def test_general_stock_proves_no_cloud_when_there_are_two() -> None:
 
 
 def test_a_malformed_gpu_is_one_reject_and_the_others_stay() -> None:
-    rows = read(gpu(memoryInGb="96", maxGpuCount=8), gpu(id="B"))
-    assert [type(row).__name__ for row in rows] == ["Reject", "Offer"]
+    rows = read(gpu(memoryInGb="96", maxGpuCount=8), gpu(id=None), gpu(id="B"))
+    assert sorted(type(row).__name__ for row in rows) == ["Offer", "Reject", "Reject"]
 
 
 @pytest.mark.parametrize("limit", ["8", 8.5, True, -1, 10**9])

@@ -12,8 +12,10 @@ community offer is one `global` row. There is no product of all prices and all p
 stated for one GPU: for a larger pod, and for spot, only "none" carries over.
 
 Spot prices that equal the on-demand price on every single row (so in 2026-08) are the list price
-filled in, not a spot market: then no spot row is given. Not in the API: disk and network-volume
-prices; the week and month prices have no documented unit and are not asked for.
+filled in, not a spot market: then no spot row is given, and one refusal says so.
+
+Not in the API: disk and network-volume prices. The week and month prices have no documented unit
+and are not asked for.
 """
 
 from __future__ import annotations
@@ -64,15 +66,21 @@ def parse(pages: Pages) -> Iterator[Row | Reject]:
 
     gpus: dict[str, Mapping[str, Any]] = {}
     for gpu in lists["gpuTypes"]:
-        if isinstance(gpu, Mapping) and all(isinstance(gpu.get(_flag(t)), bool) for t in TIERS):
-            gpus[str(gpu.get("id"))] = gpu
-        else:
+        if not isinstance(gpu, Mapping) or not isinstance(gpu.get("id"), str):
+            yield refuse("unreadable row", gpu)
+        elif not all(isinstance(gpu.get(_flag(tier)), bool) for tier in TIERS):
             yield refuse("no cloud flags", gpu)
-    has_spot = any(
-        gpu.get(f"{tier}SpotPrice") not in (None, 0, gpu.get(f"{tier}Price"))
+        else:
+            gpus[gpu["id"]] = gpu
+    spot = [
+        (gpu[f"{tier}SpotPrice"], gpu.get(f"{tier}Price"))
         for gpu in gpus.values()
         for tier in _clouds(gpu)
-    )
+        if gpu.get(f"{tier}SpotPrice")
+    ]
+    has_spot = any(bid != price for bid, price in spot)
+    if spot and not has_spot:
+        yield refuse("spot not observed", f"{len(spot)} spot prices", "all equal the on-demand one")
     for name, gpu in gpus.items():
         yield from once_each(_rows(gpu, stock.get(name, {}), has_spot))
 

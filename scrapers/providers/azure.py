@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -33,10 +33,10 @@ from importlib.resources import files
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from scrapers.errors import Refused, UnknownShape
+from scrapers.errors import UnknownShape
 from scrapers.offer import Fee, Offer, Reject, Row
-from scrapers.pages import Get, Page, Pages, Provider, attempt, pages_of, refuse
-from scrapers.units import BYTES_PER_GIB, money, per_hour_from_years
+from scrapers.pages import Get, Page, Pages, Provider, attempt, pages_of, priced, refuse
+from scrapers.units import BYTES_PER_GIB, money, number, per_hour_from_years
 
 PROVIDER = Provider(
     slug="azure",
@@ -112,29 +112,27 @@ _DISK_GIB: Final = {
 """https://learn.microsoft.com/azure/virtual-machines/disks-types"""
 
 
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme, parts.hostname, parts.port or {"https": 443, "http": 80}[parts.scheme]
-    except (ValueError, KeyError) as error:
-        raise Refused(f"next page at an unusable address: {url[:100]!r}") from error
-
-
 def follow(name: str, page: Page) -> Get | None:
     """Ask for the page that NextPageLink names; it repeats the query and spells out port 443.
 
     Raises:
-        Refused: the link leads to another host.
-        UnknownShape: the link is not text.
+        UnknownShape: the link is no address on the host that was asked.
     """
     body = page.json()
     link = body.get("NextPageLink") if isinstance(body, Mapping) else None
     if not link:
         return None
-    if not isinstance(link, str):
-        raise UnknownShape(f"{name}: NextPageLink is not text")
-    if _origin(link) != _origin(page.url or f"https://{_HOST}"):
-        raise Refused(f"{name}: next page on another host: {link[:100]!r}")
+    try:
+        asked, parts = urlsplit(REQUESTS[name].url), urlsplit(link)
+        same = (parts.scheme, parts.hostname, parts.port or 443) == (
+            asked.scheme,
+            asked.hostname,
+            asked.port or 443,
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UnknownShape(f"{name}: NextPageLink {link!r:.100} is no address") from error
+    if not same:
+        raise UnknownShape(f"{name}: next page on another host: {link!r:.100}")
     return Get(link)
 
 
@@ -161,12 +159,6 @@ def _text(item: Mapping[str, Any], key: str) -> str:
     return " ".join(item[key].split())
 
 
-def _number(value: Any) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
-        raise TypeError(f"{value!r} is not a number")
-    return Decimal(value)
-
-
 def _common(item: Mapping[str, Any]) -> dict[str, Any]:
     start = item.get("effectiveStartDate")
     return {
@@ -186,10 +178,10 @@ def _market(item: Mapping[str, Any]) -> tuple[str, str | None]:
 def _offer(item: Mapping[str, Any], size: Size, plan: Any = None) -> Offer:
     _text(item, "productName")  # without it nobody can say that it is not Windows
     market, tier = _market(item)
-    price, years = _number(item["retailPrice"]), None
+    price, years = number(item["retailPrice"]), None
     if plan is not None:
         market, tier = "reserved", "savings_plan"
-        price, years = _number(plan["retailPrice"]), _YEARS[plan["term"]]
+        price, years = number(plan["retailPrice"]), _YEARS[plan["term"]]
     elif item["type"] == "Reservation":
         market, years = "reserved", _YEARS[item["reservationTerm"]]
         price = per_hour_from_years(price, years)
@@ -212,9 +204,7 @@ def _why_not(item: Mapping[str, Any]) -> str | None:
         return "unknown price type"
     if item.get("type") == "Consumption" and item.get("reservationTerm"):
         return "reservation term on a consumption price"
-    if item.get("tierMinimumUnits") not in (None, 0):
-        return "volume price"
-    return "zero price" if item.get("retailPrice") == 0 else None
+    return "volume price" if item.get("tierMinimumUnits") not in (None, 0) else None
 
 
 def _is_gpu_machine(item: Mapping[str, Any]) -> bool:
@@ -240,7 +230,7 @@ def _read_machines(items: Iterator[Mapping[str, Any] | Reject]) -> Iterator[Row 
             elif (reason := _why_not(item)) is not None:
                 yield refuse(reason, item)
             else:
-                yield attempt(item, partial(_offer, item, size))
+                yield priced(item, item.get("retailPrice"), partial(_offer, item, size))
                 for plan in plans if isinstance(plans, list) else [plans]:
                     yield attempt(item, partial(_offer, item, size, plan))
     for name, rows in unknown.items():
@@ -251,7 +241,7 @@ def _fee(item: Mapping[str, Any], **terms: Any) -> Fee:
     return Fee(
         **_common(item),
         product=f"{_text(item, 'productName')} {_text(item, 'skuName')}",
-        price=money(_number(item["retailPrice"])),
+        price=money(number(item["retailPrice"])),
         **terms,
     )
 
@@ -264,77 +254,56 @@ def _disk(item: Mapping[str, Any]) -> Fee:
 
 
 def _traffic(item: Mapping[str, Any]) -> Fee:
-    tier = _number(item.get("tierMinimumUnits", 0))
+    tier = number(item.get("tierMinimumUnits", 0))
     return _fee(item, kind="egress", unit="gb", from_tier_gb=tier)
 
 
 def _is_disk(item: Mapping[str, Any]) -> bool:
-    return (
-        _DISK.fullmatch(str(item.get("meterName")).strip()) is not None
-        and "Managed Disks" in str(item.get("productName"))  # page blobs use the same meter names
-        and item.get("type") == "Consumption"
-    )
+    # page blobs use the same meter names
+    managed = "Managed Disks" in str(item.get("productName"))
+    return managed and _DISK.fullmatch(str(item.get("meterName")).strip()) is not None
 
 
-def _read_disks(items: Iterator[Mapping[str, Any] | Reject]) -> Iterator[Row | Reject]:
+def _is_traffic(item: Mapping[str, Any]) -> bool:
+    """Keep the default routing (MGN); the cheaper Internet routing is opt-in."""
+    wanted = ("Rtn Preference: MGN", "Standard Data Transfer Out")
+    return (item.get("productName"), item.get("meterName")) == wanted
+
+
+def _read_fees(
+    items: Iterator[Mapping[str, Any] | Reject],
+    is_wanted: Callable[[Mapping[str, Any]], bool],
+    unit: str,
+    build: Callable[[Mapping[str, Any]], Fee],
+) -> Iterator[Row | Reject]:
+    zeros, paid = [], set()
     for item in items:
         if isinstance(item, Reject):
             yield item
-        elif _is_disk(item):
-            if item.get("unitOfMeasure") != "1/Month":
-                yield refuse("unknown unit", item)
-            elif item.get("retailPrice") == 0:
-                yield refuse("zero price", item)
-            else:
-                yield attempt(item, partial(_disk, item))
-
-
-def _read_traffic(items: Iterator[Mapping[str, Any] | Reject]) -> Iterator[Row | Reject]:
-    """Read the default routing ("MGN"); the cheaper Internet routing is opt-in and left out."""
-    free = []
-    paid_regions = set()
-    for item in items:
-        if isinstance(item, Reject):
-            yield item
-        elif (item.get("productName"), item.get("meterName"), item.get("type")) == (
-            "Rtn Preference: MGN",
-            "Standard Data Transfer Out",
-            "Consumption",
-        ):
-            if item.get("unitOfMeasure") != "1 GB":
-                yield refuse("unknown unit", item)
-                continue
-            fee = attempt(item, partial(_traffic, item))
-            if isinstance(fee, Fee) and fee.price == 0:
-                free.append((item, fee))
-                continue
-            if isinstance(fee, Fee):
-                paid_regions.add(fee.region)
-            yield fee
-    for item, fee in free:  # a zero is an allowance only below a paid tier
-        is_allowance = fee.from_tier_gb == 0 and fee.region in paid_regions
-        yield fee if is_allowance else refuse("zero price", item)
-
-
-def _settle(rows: Iterator[Row | Reject]) -> Iterator[Row | Reject]:
-    """Drop repeats; refuse a key with two prices, as nothing says which of them is charged."""
-    kept: dict[Any, Row] = {}
-    disputed: dict[Any, Row] = {}
-    for row in rows:
-        if isinstance(row, Reject):
-            yield row
-        elif _price(kept.setdefault(row.key(), row)) != _price(row):
-            disputed[row.key()] = row
-    for key, row in kept.items():
-        if key not in disputed:
-            yield row
+        elif not is_wanted(item) or item.get("type") != "Consumption":
+            continue
+        elif item.get("unitOfMeasure") != unit:
+            yield refuse("unknown unit", item)
+        elif isinstance(fee := attempt(item, partial(build, item)), Fee) and fee.price == 0:
+            zeros.append(fee)
         else:
-            both = f"{_price(row)} and {_price(disputed[key])}"
-            yield refuse("conflicting prices", row.model_dump_json(exclude_none=True), both)
+            paid.add((fee.product, fee.region) if isinstance(fee, Fee) else None)
+            yield fee
+    for fee in zeros:  # a zero is an allowance only where paid tiers follow it
+        is_allowance = fee.from_tier_gb == 0 and (fee.product, fee.region) in paid
+        yield fee if is_allowance else refuse("zero price", fee.model_dump_json(exclude_none=True))
 
 
-def _price(row: Row) -> Decimal:
-    return row.price_per_hour if isinstance(row, Offer) else row.price
+def _without_repeats(rows: Iterator[Row | Reject]) -> Iterator[Row | Reject]:
+    """Drop what states the same price again, e.g. as from another date or another meter."""
+    seen = set()
+    for row in rows:
+        if not isinstance(row, Reject):
+            price = row.price_per_hour if isinstance(row, Offer) else row.price
+            if (row.key(), price) in seen:
+                continue
+            seen.add((row.key(), price))
+        yield row
 
 
 def parse(pages: Pages) -> Iterator[Row | Reject]:
@@ -343,6 +312,7 @@ def parse(pages: Pages) -> Iterator[Row | Reject]:
     Raises:
         UnknownShape: a page holds no list of items.
     """
-    yield from _settle(_read_machines(_items(pages, "vm_prices")))
-    yield from _settle(_read_disks(_items(pages, "disk_prices")))
-    yield from _settle(_read_traffic(_items(pages, "bandwidth_prices")))
+    yield from _without_repeats(_read_machines(_items(pages, "vm_prices")))
+    disks, traffic = _items(pages, "disk_prices"), _items(pages, "bandwidth_prices")
+    yield from _without_repeats(_read_fees(disks, _is_disk, "1/Month", _disk))
+    yield from _without_repeats(_read_fees(traffic, _is_traffic, "1 GB", _traffic))

@@ -22,8 +22,26 @@ from typing import Any, Final
 
 from scrapers.errors import UnknownShape
 from scrapers.offer import Fee, FeeKind, Offer, Reject, Row
-from scrapers.pages import Get, Page, Pages, Provider, attempt, pages_of, refuse, require, scope_of
-from scrapers.units import HOURS_PER_MONTH, NANOS_PER_UNIT, SECONDS_PER_HOUR, gib_from_bytes, money
+from scrapers.pages import (
+    Get,
+    Page,
+    Pages,
+    Provider,
+    attempt,
+    pages_of,
+    priced,
+    refuse,
+    require,
+    scope_of,
+)
+from scrapers.units import (
+    HOURS_PER_MONTH,
+    NANOS_PER_UNIT,
+    SECONDS_PER_HOUR,
+    gib_from_bytes,
+    money,
+    number,
+)
 
 PROVIDER = Provider(
     slug="scaleway", name="Scaleway", pricing_url="https://www.scaleway.com/en/pricing/gpu/"
@@ -42,10 +60,6 @@ _SECONDS: Final = {"minute": 60, "hour": 3600}
 _ROUNDING_EUR_PER_HOUR: Final = Decimal(60) / NANOS_PER_UNIT
 """A nano-euro a minute: the most that the catalogue's rounding can move an hour."""
 _IN_STOCK: Final = {"available": True, "scarce": True, "shortage": False}
-
-
-class _PricesDisagree(Exception):  # noqa: N818 - a verdict on one row
-    """Both sources state a price of one node, and not the same one."""
 
 
 def _ask(name: str, page: int) -> Get:
@@ -86,50 +100,47 @@ def _amount_eur(product: Any) -> Decimal:
     retail = product["price"]["retail_price"]
     if retail["currency_code"] != "EUR":
         raise ValueError(f"currency {retail['currency_code']}, not EUR")
-    return Decimal(retail["units"]) + Decimal(retail["nanos"]) / NANOS_PER_UNIT
+    return number(retail["units"]) + number(retail["nanos"]) / NANOS_PER_UNIT
 
 
-def _offer(zone: str, name: str, server: Any, product: Any, state: Any) -> Offer:
-    stated, increment = server.get("hourly_price"), None
-    if product is not None:
-        unit = product["unit_of_measure"]
-        increment = _SECONDS[unit["unit"]] * unit["size"]
-        quoted = _amount_eur(product) * SECONDS_PER_HOUR / increment
-        stated = quoted if stated is None else stated
-        if abs(Decimal(stated) - quoted) > _ROUNDING_EUR_PER_HOUR:
-            raise _PricesDisagree(f"{name}: {stated} an hour, in the catalogue {quoted}")
+def _quote(product: Any) -> tuple[Decimal, int]:
+    """Return the catalogue's EUR per hour, and the seconds that usage is rounded up to."""
+    unit = product["unit_of_measure"]
+    seconds = _SECONDS[unit["unit"]] * unit["size"]
+    return money(_amount_eur(product) * SECONDS_PER_HOUR / seconds), seconds
+
+
+def _offer(
+    zone: str, name: str, server: Any, state: Any, price: Any, increment: int | None
+) -> Offer:
     return Offer(
         sku=name,
         region=zone.rpartition("-")[0],
         zone=zone,
         market="on_demand",
         gpu_label=server["gpu_info"]["gpu_name"],
-        gpu_count=Decimal(server["gpu"]),
-        gpu_memory_gib=gib_from_bytes(server["gpu_info"]["gpu_memory"]),
-        vcpus=Decimal(server["ncpus"]),
-        memory_gib=gib_from_bytes(server["ram"]),
-        price_per_hour=money(stated),
+        gpu_count=number(server["gpu"]),
+        gpu_memory_gib=gib_from_bytes(number(server["gpu_info"]["gpu_memory"])),
+        vcpus=number(server["ncpus"]),
+        memory_gib=gib_from_bytes(number(server["ram"])),
+        price_per_hour=money(number(price)),
         currency="EUR",
         billing_increment_seconds=increment,
         is_available=_IN_STOCK.get(state),
     )
 
 
-def _read_server(zone: str, name: str, server: Any, product: Any, state: Any) -> Row | Reject:
-    if isinstance(server, Mapping) and server.get("mig_profile") is not None:
+def _read_server(zone: str, name: str, server: Any, state: Any, quote: Any) -> Row | Reject:
+    if server.get("mig_profile") is not None:
         return refuse("GPU slice of unknown size", server, str(server["mig_profile"]))
-    try:
-        return attempt(server, partial(_offer, zone, name, server, product, state))
-    except _PricesDisagree as error:
-        return refuse("price disagrees", server, str(error))
-
-
-def _for_sale_with_gpu(server: Any) -> bool:
-    """CPU types and those that cannot be created any more are left out by rule."""
-    if not isinstance(server, Mapping):
-        return True  # refused when read
-    has_gpu = server.get("gpu") not in (None, 0) or bool(server.get("gpu_info"))
-    return has_gpu and server.get("end_of_service") is not True
+    quoted, increment = quote or (None, None)
+    price = quoted if server.get("hourly_price") is None else server["hourly_price"]
+    row = priced(server, price, partial(_offer, zone, name, server, state, price, increment))
+    if quoted is None or not isinstance(row, Offer):
+        return row
+    if abs(row.price_per_hour - quoted) <= _ROUNDING_EUR_PER_HOUR:
+        return row
+    return refuse("price disagrees", server, f"{name}: {price} here, {quoted} in the catalogue")
 
 
 def _storage_kind(product: Mapping[str, Any]) -> FeeKind | None:
@@ -168,21 +179,28 @@ def _merge(pages: Sequence[Page]) -> tuple[list[Any], list[Reject]]:
 def _read_zone(
     zone: str, servers: list[Any], stock: list[Any], catalog: list[Any]
 ) -> Iterator[Row | Reject]:
-    region, products = zone.rpartition("-")[0], {}
+    quotes: dict[str, tuple[Decimal, int]] = {}
     for product in catalog:
         where = product.get("locality") if isinstance(product, Mapping) else None
         if not isinstance(where, Mapping):
             yield refuse("unreadable row", product, "no locality")
         elif where.get("zone") == zone or where.get("global") is True:
-            # "L4-1-24G", once "L4-1-24G Instance"
-            products[str(product.get("product")).partition(" ")[0]] = product
             if (kind := _storage_kind(product)) is not None:
-                home = region if where.get("zone") == zone else "global"
+                home = "global" if where.get("global") is True else zone.rpartition("-")[0]
                 yield attempt(product, partial(_fee, product, kind, home))
+            elif product.get("product_category") == "Instance":
+                try:
+                    quotes[product["product"]] = _quote(product)
+                except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+                    yield refuse("unreadable row", product, f"{type(error).__name__}: {error}")
     states = {name: row.get("availability") for name, row in stock if isinstance(row, Mapping)}
     for name, server in servers:
-        if _for_sale_with_gpu(server):
-            yield _read_server(zone, name, server, products.get(name), states.get(name))
+        if not isinstance(server, Mapping):
+            yield refuse("unreadable row", server, f"{name} is not an object")
+            continue
+        has_gpu = server.get("gpu") not in (None, 0) or bool(server.get("gpu_info"))
+        if has_gpu and server.get("end_of_service") is not True:
+            yield _read_server(zone, name, server, states.get(name), quotes.get(name))
 
 
 def parse(pages: Pages) -> Iterator[Row | Reject]:

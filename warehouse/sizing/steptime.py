@@ -1,0 +1,437 @@
+"""How long a training step takes: arithmetic, memory traffic, launches and links, in seconds.
+
+One formula for every method and card. The unit throughout is GPU-seconds per token: the time one
+GPU spends on one token of the batch, so that its reciprocal is tokens per second per GPU, whatever
+the sharding. Symbols: N matrix parameters that a token meets, L layers, h hidden width, T tokens
+of one micro-batch, s attended length.
+
+    arithmetic    (2 forward + 2 input gradient + 2 weight gradient + 2 recompute) N, the weight
+                  gradient only where the weight is trained, recompute only where checkpointed
+                  (Kaplan et al. arXiv 2001.08361; Korthikanti et al. arXiv 2205.05198)
+    attention     causal: 2 s q L forward, 2.5 times that backward with flash kernels
+                  (Dao arXiv 2307.08691)
+    traffic       element-wise passes over activations and logits, at the card's memory bandwidth
+    ridge         a matrix product of few rows is bound by reading its weights: rows compete with
+                  peak / bandwidth (Williams et al., roofline, CACM 52:4)
+    launches      kernels per layer and micro-batch, hidden behind the card's work when it is longer
+    dequantise    4-bit weights rebuilt once per pass and micro-batch (QLoRA, arXiv 2305.14314)
+    links         gradient reduction, parameter gathering, tensor-, context- and expert-parallel
+                  exchange against the bandwidth between the GPUs (ZeRO, arXiv 1910.02054)
+    bubble        (p - 1) / (m v) of a pipeline of p stages, m micro-batches and v chunks
+                  (arXiv 2104.04473)
+    optimizer     state read and written once per step
+
+The fitted constants are in `FITTED`; `benchmarks/fit_throughput.py` derives them again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from warehouse.sizing.card import Card
+from warehouse.sizing.errors import SizingError
+
+STACKS: Final = ("fused", "compiled", "eager", "trainer")
+"""How much a training program hides from the GPU: hand-fused kernels (Megatron, NeMo, TE), a
+compiler (torch.compile), plain eager kernels, and eager kernels under a trainer's bookkeeping."""
+
+
+class Shape(NamedTuple):
+    """The widths of a decoder that set its arithmetic.
+
+    `layer_params` are the matrix elements of one layer that a token meets, on average over the
+    layers; `ffn` is the width a token meets (experts per token times expert width for a mixture);
+    `ffn_matrices` is 3 for gated blocks and 2 for plain ones; `params` and `params_active` count
+    everything, embeddings included; `experts` and `experts_active` are 1 for dense models.
+    """
+
+    layers: float
+    layer_params: float
+    hidden: int
+    query: int
+    key_value: int
+    ffn: int
+    ffn_matrices: int
+    vocab: int
+    params: float
+    params_active: float
+    experts: int = 1
+    experts_active: int = 1
+
+
+class Work(NamedTuple):
+    """One optimizer step of one job, as laid out on its GPUs.
+
+    `trained_share` is 1.0 where base weights are trained and 0.0 where they are frozen;
+    `trainable_params` are those the optimizer updates. `quant` is "", "int8", "nf4" or "gptq".
+    `precision` is one of bf16, fp16, fp32, fp8, fp4, int8 (of the matrix products). `recompute` is
+    the checkpointed share of the layers, `attended` the mean length a token's attention window
+    spans, `useful` the share of processed tokens that are not padding. `shard` is none, ddp,
+    zero1, zero2 or zero3. `link_gbps` and `network_gbps` are GB/s per GPU and direction inside
+    and between nodes; `network_span` is the GPUs inside one fast domain.
+    """
+
+    shape: Shape
+    stack: str
+    framework: str
+    trained_share: float
+    trainable_params: float
+    quant: str
+    precision: str
+    recompute: float
+    flash: bool
+    attended: float
+    tokens_micro: float
+    micro_batches: float
+    useful: float
+    gpus: int
+    tensor: int
+    pipeline: int
+    context: int
+    expert: int
+    shard: str
+    offload: bool
+    link_gbps: float
+    network_gbps: float
+    fast_domain: int
+    shard_gpus: int
+    over_pcie: bool
+    synchronises: bool
+    adapters_per_layer: int
+    watts: float | None
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The fitted numbers; each is a share of a physical limit, a count or a time.
+
+    `matmul` share of peak that large matrix products reach, by architecture (`architecture`
+    multiplies) and `stack`; `fp8`, `fp4`, `int8` the further share in those precisions;
+    `attention` share of peak inside attention kernels; `traffic` bytes moved per activation byte
+    relative to the count in `_traffic_bytes`, by stack; `logits` bytes per vocabulary entry and
+    token; `ridge` multiple of the roofline's ridge; `layer_seconds` host time per layer and pass
+    group, by stack; `adapter_seconds` added per adapter; `nf4`, `gptq` bytes moved per
+    dequantised parameter and pass; `overlap` the exponent that blends work and communication;
+    `tensor_exposed` the share of tensor-parallel exchange not hidden; `expert_exposed` likewise;
+    `moe` share of dense efficiency that grouped products reach; `interleave` pipeline chunks per
+    stage; `straggler` slowdown per doubling of nodes; `framework` multiplies the efficiency of
+    named programs.
+    """
+
+    matmul: float = 0.80
+    hidden_half: float = 250.0
+    fp8: float = 0.75
+    fp4: float = 0.55
+    int8: float = 0.6
+    attention: float = 0.45
+    attention_hopper: float = 0.35
+    attention_fused: float = 0.5
+    watts: float = 1.0
+    power: float = 0.4
+    ridge: float = 1.0
+    logits: float = 16.0
+    nf4: float = 8.0
+    gptq: float = 30.0
+    overlap: float = 2.0
+    link_share: float = 0.7
+    pcie_share: float = 0.35
+    moe_seconds: float = 0.006
+    network_share: float = 0.7
+    tensor_exposed: float = 0.6
+    context_exposed: float = 0.3
+    expert_exposed: float = 0.7
+    moe: float = 0.7
+    interleave: float = 4.0
+    straggler: float = 0.01
+    adapter_seconds: float = 0.0003
+    adapter_traffic: float = 1.0
+    step_seconds: float = 0.01
+    traffic: Mapping[str, float] = field(
+        default_factory=lambda: {"fused": 0.7, "compiled": 0.7, "eager": 1.0, "trainer": 1.2}
+    )
+    layer_seconds: Mapping[str, float] = field(
+        default_factory=lambda: {
+            "fused": 0.0003,
+            "compiled": 0.0005,
+            "eager": 0.001,
+            "trainer": 0.003,
+        }
+    )
+    stack: Mapping[str, float] = field(
+        default_factory=lambda: {"fused": 1.0, "compiled": 0.9, "eager": 0.9, "trainer": 0.8}
+    )
+    architecture: Mapping[str, float] = field(default_factory=dict)
+    framework: Mapping[str, float] = field(default_factory=dict)
+
+
+class StepTime(NamedTuple):
+    """GPU-seconds per processed token, by cause; `total` after overlap, bubble and stragglers."""
+
+    arithmetic: float
+    attention: float
+    traffic: float
+    launches: float
+    dequantise: float
+    optimizer: float
+    links: float
+    bubble: float
+    total: float
+
+
+def matrix_params(shape: Shape) -> float:
+    """Parameters of the matrix products that one token meets, the output head included.
+
+    The input embedding is a lookup: it costs no arithmetic. Unit: parameters.
+    """
+    return shape.layers * shape.layer_params + shape.vocab * shape.hidden
+
+
+def flops_per_token(work: Work) -> tuple[float, float]:
+    """Floating-point operations per processed token: (matrix products, attention scores).
+
+    Matrix products: 2 N forward, 2 N for the gradient of the inputs, 2 N for the gradient of the
+    weights where they are trained, 2 per checkpointed layer parameter again. The first layer's
+    input gradient is counted too (1/L of a third: below the model's error). Adapters add 6 per
+    parameter. Attention: 2 s q L forward under a causal mask (half of the full square), 2.5 times
+    that backward, once more where recomputed.
+    """
+    shape = work.shape
+    layers = shape.layers * shape.layer_params
+    head = float(shape.vocab * shape.hidden)
+    per_param = 4.0 + 2.0 * work.trained_share
+    products = per_param * (layers + head) + 2.0 * work.recompute * layers
+    if work.trained_share < 1.0:
+        products += 6.0 * work.trainable_params
+    forward = 2.0 * work.attended * shape.query * shape.layers
+    return products, forward * (3.5 + work.recompute)
+
+
+def peak_flops(card: Card, precision: str) -> float:
+    """The card's dense matrix peak in a precision, FLOP/s.
+
+    A precision without hardware runs in the next wider one: fp8 on Ampere is bf16, bf16 on Volta
+    is fp16, fp4 counts as twice fp8 where the card has fp4 units (NVIDIA Blackwell data sheets).
+    """
+    half = card.bf16_dense_tflops or card.fp16_dense_tflops or card.fp32_tflops
+    if half is None:
+        raise SizingError(f"{card.gpu}: no peak rate is known")
+    peak: float = half
+    if precision == "fp16" and card.fp16_dense_tflops:
+        peak = card.fp16_dense_tflops
+    elif precision == "fp32" and card.fp32_tflops:
+        peak = card.fp32_tflops
+    elif precision in ("fp8", "fp4") and card.fp8_dense_tflops:
+        peak = card.fp8_dense_tflops
+        if precision == "fp4" and card.fp4_tensor:
+            peak *= 2.0
+    elif precision == "int8" and card.int8_dense_tops:
+        peak = card.int8_dense_tops
+    return peak * 1e12
+
+
+_TFLOPS_PER_WATT: Final = {"turing": 0.5, "volta": 0.4, "ampere": 0.8, "ada": 1.1, "blackwell": 1.3}
+"""What a board sustains per watt in dense matrix products, by process generation (12, 8 and 4 nm):
+low-power boards (L4, T4, A10) are sold with a peak their power limit cannot hold."""
+
+
+def _power_share(work: Work, card: Card, fit: Constants) -> float:
+    """The share of peak that the card's power limit lets it hold, at most 1."""
+    share = 1.0
+    family, _, memory = card.architecture_key.partition("-")
+    if memory == "gddr" and card.tdp_watts and family in _TFLOPS_PER_WATT:
+        half = peak_flops(card, "bf16") / 1e12
+        held = fit.watts * _TFLOPS_PER_WATT[family] * card.tdp_watts / half
+        share = held / (1.0 + held**4) ** 0.25
+    if work.watts and card.tdp_watts and work.watts < card.tdp_watts:
+        share *= (work.watts / card.tdp_watts) ** fit.power
+    return share
+
+
+def _precision_share(card: Card, precision: str, fit: Constants) -> float:
+    if precision == "fp4" and card.fp4_tensor and card.fp8_dense_tflops:
+        return fit.fp4
+    if precision in ("fp8", "fp4") and card.fp8_dense_tflops:
+        return fit.fp8
+    if precision == "int8" and card.int8_dense_tops:
+        return fit.int8
+    return 1.0
+
+
+def _traffic_bytes(work: Work, fit: Constants) -> float:
+    """Bytes of element-wise passes per token: norms, residuals, rotary, activation, both ways.
+
+    Per layer about 16 passes over the hidden width, 6 over query and key/value, 6 over the FFN
+    width, forward and backward together, two bytes each; one third again where recomputed.
+    """
+    shape = work.shape
+    layer = 16 * shape.hidden + 6 * (shape.query + shape.key_value)
+    layer += 3 * shape.ffn_matrices * shape.ffn
+    if shape.experts > 1:
+        layer += 6 * shape.hidden * shape.experts_active
+    scale = fit.traffic[work.stack]
+    bytes_moved = 2.0 * shape.layers * layer * scale * (1.0 + work.recompute / 3.0)
+    if work.adapters_per_layer:
+        bytes_moved += (
+            fit.adapter_traffic * shape.layers * work.adapters_per_layer * 12.0 * shape.hidden
+        )
+    if not work.flash:
+        heads = shape.query / 128
+        bytes_moved += 20.0 * heads * work.attended * shape.layers
+    return bytes_moved + fit.logits * shape.vocab
+
+
+def step_time(work: Work, card: Card, fit: Constants) -> StepTime:
+    """GPU-seconds per processed token of one step.
+
+    Raises:
+        SizingError: the card has no known peak rate.
+    """
+    shape = work.shape
+    bandwidth = card.mem_bandwidth_gbps * 1e9
+    products, scores = flops_per_token(work)
+    half = peak_flops(card, "fp16" if work.precision == "fp16" else "bf16")
+    peak = peak_flops(card, work.precision)
+    program = fit.stack[work.stack] * fit.framework.get(work.framework, 1.0)
+    chip = fit.architecture.get(card.architecture_key, 1.0) * _power_share(work, card, fit)
+    quality = min(fit.matmul * program * chip, 0.97)
+    tokens_gpu = work.tokens_micro / work.context
+    rows = tokens_gpu
+    if shape.experts > 1:
+        rows = tokens_gpu * work.expert * shape.experts_active / shape.experts
+        rows = min(rows, tokens_gpu)
+    ridge = fit.ridge * peak / bandwidth
+    width = shape.hidden / work.tensor
+    share = _precision_share(card, work.precision, fit) * width / (width + fit.hidden_half)
+    moe = fit.moe if shape.experts > 1 else 1.0
+    arithmetic = products / (peak * quality * share * moe) * (1.0 + ridge / rows)
+    if work.stack == "fused":
+        kernel = fit.attention_fused
+    elif card.architecture_key in ("hopper-hbm", "blackwell-hbm"):
+        kernel = fit.attention_hopper
+    else:
+        kernel = fit.attention
+    attention = scores / (half * min(kernel * program * chip, 0.97))
+    traffic = _traffic_bytes(work, fit) / bandwidth
+    passes = 2.0 + work.recompute
+    dequantise = 0.0
+    if work.quant:
+        per_param = {"nf4": fit.nf4, "gptq": fit.gptq, "int8": fit.nf4}[work.quant]
+        dequantise = passes * shape.params * per_param / bandwidth / tokens_gpu
+    launches = (
+        (passes + work.trained_share)
+        / 3.0
+        * shape.layers
+        * (fit.layer_seconds[work.stack] + fit.adapter_seconds * work.adapters_per_layer)
+        * work.tensor
+        / tokens_gpu
+    )
+    busy = arithmetic + attention + traffic + dequantise
+    busy = (busy**4 + launches**4) ** 0.25
+    if work.synchronises:
+        waits = fit.moe_seconds * shape.layers * work.tensor / tokens_gpu
+        busy += waits
+        launches += waits
+    model_gpus = work.tensor * work.pipeline * work.context
+    replicas = max(1.0, work.gpus / model_gpus)
+    tokens_step = work.tokens_micro * work.micro_batches * replicas / work.gpus
+    shards = replicas if work.shard in ("zero1", "zero2", "zero3") else 1.0
+    state = 28.0 * work.trainable_params / (work.tensor * work.pipeline) / shards
+    optimizer = (state / bandwidth + fit.step_seconds) / tokens_step
+    overlapped, exposed = _links(work, card, fit, replicas, tokens_step)
+    blended = (busy**fit.overlap + overlapped**fit.overlap) ** (1.0 / fit.overlap)
+    chunks = fit.interleave if work.pipeline > 1 else 1.0
+    bubble = (work.pipeline - 1) / (max(work.micro_batches, 1.0) * chunks)
+    nodes = max(1.0, work.gpus / work.fast_domain)
+    slow = 1.0 + fit.straggler * math.log2(nodes)
+    total = ((blended + exposed) * (1.0 + bubble) + optimizer) * slow
+    return StepTime(
+        arithmetic,
+        attention,
+        traffic,
+        launches,
+        dequantise,
+        optimizer,
+        overlapped + exposed,
+        bubble,
+        total,
+    )
+
+
+def _links(
+    work: Work, card: Card, fit: Constants, replicas: float, tokens_step: float
+) -> tuple[float, float]:
+    """GPU-seconds per token of communication: (can overlap, cannot)."""
+    shape = work.shape
+    link = work.link_gbps * 1e9 * (fit.pcie_share if work.over_pcie else fit.link_share)
+    network = work.network_gbps * 1e9 * fit.network_share
+    # a collective over whole machines crosses once per machine, over all its adapters
+    members = max(1.0, min(work.fast_domain, work.gpus) / work.tensor)
+    collective = min(link, network * members)
+    spans = work.gpus > work.fast_domain
+    model_gpus = work.tensor * work.pipeline * work.context
+    params = shape.params / (work.tensor * work.pipeline)
+    if work.expert > 1:
+        expert_params = (shape.params - shape.params_active) / work.expert
+        params = (shape.params_active + expert_params) / (work.tensor * work.pipeline)
+    overlapped = 0.0
+    if replicas > 1:
+        data_link = collective if spans else link
+        across = work.shard_gpus * work.tensor > work.fast_domain
+        shard_link = collective if across else link
+        gradient_bytes = 2.0 * work.trained_share * params
+        if work.trained_share < 1.0:
+            gradient_bytes += 4.0 * work.trainable_params / (work.tensor * work.pipeline)
+        ring = (replicas - 1) / replicas
+        overlapped += 2.0 * gradient_bytes * ring / data_link / tokens_step
+        if work.shard == "zero3":
+            weight_bytes = (0.56 if work.quant in ("nf4", "gptq") else 2.0) * params
+            per_micro = work.tokens_micro / model_gpus
+            gathers = 2.0 * weight_bytes * (work.shard_gpus - 1) / work.shard_gpus
+            overlapped += gathers / shard_link / per_micro
+    if work.offload:
+        host = card.host_gbps * 1e9 * fit.pcie_share
+        weight_bytes = (0.56 if work.quant in ("nf4", "gptq") else 2.0) * params
+        overlapped += (
+            2.0 * weight_bytes / max(replicas, 1) / host / (work.tokens_micro / model_gpus)
+        )
+    exposed = 0.0
+    if work.tensor > 1:
+        tensor_link = network if work.tensor > work.fast_domain else link
+        calls = 4.0 + 2.0 * work.recompute
+        exposed += (
+            fit.tensor_exposed
+            * calls
+            * shape.layers
+            * 4.0
+            * shape.hidden
+            * (work.tensor - 1)
+            / tensor_link
+        )
+    if work.context > 1:
+        ring_link = network if work.tensor * work.context > work.fast_domain else link
+        exposed += (
+            fit.context_exposed
+            * 3.0
+            * shape.layers
+            * 4.0
+            * shape.key_value
+            * (work.context - 1)
+            / ring_link
+        )
+    if work.expert > 1:
+        expert_link = network if work.expert > work.fast_domain else link
+        exposed += (
+            fit.expert_exposed
+            * 4.0
+            * shape.layers
+            * 2.0
+            * shape.hidden
+            * shape.experts_active
+            * (work.expert - 1)
+            / work.expert
+            / expert_link
+        )
+    return overlapped, exposed

@@ -1,4 +1,698 @@
-"""placeholder."""
+"""The command line. Every heavy import is inside its command, so that `--help` answers at once.
+
+Data goes to stdout, diagnostics and progress to stderr. Exit codes: 0 fine, 1 something failed
+though the rest was kept, 2 bad usage or input.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from flows.refresh import OnResult, ScopeResult, Summary
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def app() -> None: ...
+class OneLineErrors(click.Group):
+    """Turns what the user can mend into one line on stderr and exit code 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; see `user_errors` for what is caught."""
+        try:
+            return super().invoke(ctx)
+        except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
+            raise
+        except Exception as error:
+            line = explain(error)
+            if line is None:
+                raise
+            click.echo(f"tunecost: {line}", err=True)
+            raise click.exceptions.Exit(code_of(error)) from error
+
+
+def explain(error: Exception) -> str | None:
+    """Return the line for an error that a user can mend; None for a fault of ours."""
+    import duckdb
+
+    from flows.refresh import UsageError
+    from scrapers.errors import SourceError
+    from warehouse.errors import WarehouseError
+    from warehouse.seeds import SeedError
+    from warehouse.sizing.errors import SizingError
+
+    if isinstance(error, UsageError | WarehouseError | SourceError | SeedError | SizingError):
+        return " ".join(str(error).split())
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    if isinstance(error, duckdb.Error):
+        # The first line names the fault; the rest points into the statement.
+        return str(error).splitlines()[0]
+    return None
+
+
+def code_of(error: Exception) -> int:
+    """Return 1 where a check forbade publishing what was kept, else 2."""
+    from warehouse.errors import CheckFailed
+
+    return 1 if isinstance(error, CheckFailed) else 2
+
+
+@click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tunecost", prog_name="tunecost")
+def app() -> None:
+    """What an LLM fine-tuning job costs on every GPU cloud, today and over time."""
+
+
+def data_option(command: F) -> F:
+    """Add --data."""
+    return click.option(
+        "--data",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("data"),
+        envvar="TUNECOST_DATA",
+        show_default=True,
+        help="Data folder (or TUNECOST_DATA).",
+    )(command)
+
+
+def format_option(command: F) -> F:
+    """Add --format."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(["table", "csv", "json"]),
+        default="table",
+        show_default=True,
+        help="How to print.",
+    )(command)
+
+
+def limit_option(default: int) -> Callable[[F], F]:
+    """Add --limit; a table is cut to the default, csv and json are whole."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(min=1),
+        default=None,
+        help=f"At most so many rows (a table: {default}; csv and json: all).",
+    )
+
+
+def limited(limit: int | None, form: str, default: int) -> int | None:
+    """Return the row limit that holds."""
+    return limit if limit is not None else (default if form == "table" else None)
+
+
+# --- collecting -------------------------------------------------------------------------------
+
+
+@app.command()
+@click.argument("providers", nargs=-1)
+@data_option
+@click.option(
+    "--replay",
+    "replay_dir",
+    type=click.Path(path_type=Path),
+    help="Read recorded answers from DIR/<provider>/<request-name>[.N].<ext>[.gz].",
+)
+@click.option("--offline", is_flag=True, help="Ask nobody: bundled baseline and what is kept.")
+def refresh(providers: tuple[str, ...], data: Path, replay_dir: Path | None, offline: bool) -> None:
+    """Collect prices (all providers, or those named), keep them and publish."""
+    from flows import refresh as night
+
+    if replay_dir is not None and offline:
+        raise click.UsageError("--replay and --offline exclude each other")
+    with progress("collecting") as on_result:
+        summary = night.refresh(
+            data, providers, replay_dir=replay_dir, offline=offline, on_result=on_result
+        )
+    report(summary, data)
+    show_default_job(data)
+    sys.exit(1 if summary.failed() else 0)
+
+
+@app.command()
+@click.argument("providers", nargs=-1)
+@data_option
+def reparse(providers: tuple[str, ...], data: Path) -> None:
+    """Derive history again from the archived answers with today's parsers."""
+    from flows import refresh as night
+
+    with progress("parsing") as on_result:
+        summary = night.reparse(data, providers, on_result=on_result)
+    report(summary, data)
+    sys.exit(1 if summary.failed() else 0)
+
+
+@app.command()
+@click.option("--cron", default="0 3 * * *", show_default=True, help="When, in UTC.")
+@data_option
+def schedule(cron: str, data: Path) -> None:
+    """Serve the nightly refresh from this process until it is stopped."""
+    from flows.nightly import serve_nightly
+
+    serve_nightly(cron, data.absolute())
+
+
+@contextmanager
+def progress(verb: str) -> Iterator[OnResult]:
+    """Show scopes going by on stderr while it is a terminal; be quiet when piped."""
+    from flows.refresh import ignore
+
+    if not sys.stderr.isatty():
+        yield ignore
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"{verb} …", total=None)
+        seen = 0
+
+        def on_result(result: ScopeResult) -> None:
+            nonlocal seen
+            seen += 1
+            where = f"{result.provider} {result.scope}".strip()
+            bar.update(task, description=f"{verb}: {seen} scopes, last {where} {result.status}")
+
+        yield on_result
+
+
+def report(summary: Summary, data: Path) -> None:
+    """Say on stderr what a run came to: one line per provider, in words."""
+    from itertools import groupby
+
+    for provider, some in groupby(
+        sorted(summary.results, key=lambda r: r.provider), lambda r: r.provider
+    ):
+        click.echo(describe_provider(provider, list(some)), err=True)
+    if summary.rates_error:
+        click.echo(f"exchange rates: {summary.rates_error}; the last known ones serve", err=True)
+    if summary.baseline_offers:
+        click.echo(
+            f"baseline: {summary.baseline_offers} bundled offers loaded with the dates on which"
+            " they were seen; live prices replace them scope by scope",
+            err=True,
+        )
+    for finding in summary.findings:
+        click.echo(f"note: {finding.check}: {finding.detail}", err=True)
+    click.echo(f"published: {data / 'prices.duckdb'}", err=True)
+
+
+def describe_provider(provider: str, results: list[ScopeResult]) -> str:
+    """Say in one line what a provider's scopes came to."""
+    ok = [r for r in results if r.status == "ok"]
+    rest = [r for r in results if r.status != "ok"]
+    parts = []
+    if ok:
+        offers, changes = sum(r.offers for r in ok), sum(r.changes for r in ok)
+        parts.append(f"{offers} offers, {changes} changes")
+        if withdrawn := sum(r.withdrawals for r in ok):
+            parts.append(f"{withdrawn} withdrawn")
+        if rejects := sum(r.rejects for r in ok):
+            parts.append(f"{rejects} rows refused")
+        if truncated := [r.scope for r in ok if r.truncated]:
+            parts.append(f"cut short: {', '.join(filter(None, truncated)) or 'yes'}")
+    for status in ("failed", "held", "skipped"):
+        some = [r for r in rest if r.status == status]
+        if some:
+            of = f" {len(some)} of {len(results)} scopes" if len(results) > 1 else ""
+            parts.append(f"{status}{of}: {some[0].error}")
+    return f"{provider}: {'; '.join(parts)}"
+
+
+def show_default_job(data: Path) -> None:
+    """Print the ranking for the default job, and what to type next."""
+    from flows.jobs import DEFAULT_JOB, find_job
+
+    print_costs(data, find_job(DEFAULT_JOB), form="table", limit=10)
+    click.echo(
+        "\nNext: tunecost cost --model Qwen2.5-7B --method lora --tokens 20e6"
+        "  ·  tunecost prices --gpu H100  ·  tunecost status  ·  tunecost --help"
+    )
+
+
+# --- looking ----------------------------------------------------------------------------------
+
+
+@app.command()
+@data_option
+@format_option
+def status(data: Path, form: str) -> None:
+    """Show each provider's last outcome and the age of its prices."""
+    from flows.costs import to_rows
+    from flows.show import age, print_rows
+    from warehouse.reader import open_published
+
+    with open_published(data) as connection:
+        rows = to_rows(connection.execute("from marts.provider_health order by provider"))
+    if form == "table":
+        rows = [row | {"age": age(row["age_hours"])} for row in rows]
+    print_rows(
+        rows,
+        form,
+        {
+            "provider": "provider",
+            "health": "health",
+            "offers": "offers",
+            "offers_unknown_gpu": "unknown GPU",
+            "scopes_ok": "scopes ok",
+            "scopes": "of",
+            "rejects": "refused",
+            "age": "age",
+            "newest_ok_at": "last seen (UTC)",
+            "last_error": "last error",
+        },
+    )
+
+
+@app.command("providers")
+@data_option
+@format_option
+def list_providers(data: Path, form: str) -> None:
+    """List the provider modules, the keys they need, and who is known from the baseline only."""
+    import os
+
+    from flows.show import print_rows
+    from scrapers.collect import discover
+    from warehouse import seeds
+
+    known = {row["provider"]: row for row in seeds.load("providers")}
+    modules = discover()
+    rows = []
+    for slug in sorted(known.keys() | modules.keys()):
+        module, row = modules.get(slug), known.get(slug, {})
+        keys = module.PROVIDER.keys if module else ()
+        missing = [key for key in keys if not os.environ.get(key)]
+        rows.append(
+            {
+                "provider": slug,
+                "name": module.PROVIDER.name if module else row.get("name"),
+                "source": "baseline only" if module is None else "live",
+                "needs_key": " ".join(keys) or None,
+                "key_is_set": None if not keys else not missing,
+                "pricing_url": module.PROVIDER.pricing_url if module else row.get("pricing_url"),
+            }
+        )
+    print_rows(rows, form)
+
+
+def offer_filters(command: F) -> F:
+    """Add the filters that prices, history and cost share."""
+    for option in (
+        click.option("--market", "markets", multiple=True, help="on_demand, spot, …"),
+        click.option("--country", "countries", multiple=True, help="ISO code, e.g. FR."),
+        click.option("--region", "regions", multiple=True, help="The provider's region code."),
+        click.option("--gpu", "gpus", multiple=True, help="Variant (A100-80GB-SXM) or family."),
+        click.option("--provider", "providers", multiple=True, help="Provider slug."),
+    ):
+        command = option(command)
+    return command
+
+
+@app.command()
+@offer_filters
+@click.option("--max-age-hours", type=click.FloatRange(min=0), help="Seen within so many hours.")
+@click.option("--available", is_flag=True, help="Only offers stated as available.")
+@limit_option(20)
+@data_option
+@format_option
+def prices(
+    providers: tuple[str, ...],
+    gpus: tuple[str, ...],
+    regions: tuple[str, ...],
+    countries: tuple[str, ...],
+    markets: tuple[str, ...],
+    max_age_hours: float | None,
+    available: bool,
+    limit: int | None,
+    data: Path,
+    form: str,
+) -> None:
+    """Show current prices, cheapest per GPU-hour first."""
+    from flows.costs import Filters, to_rows
+    from flows.show import age, print_rows, usd
+    from warehouse.reader import open_published
+
+    with open_published(data) as connection:
+        check_names(connection, providers, gpus, markets)
+        where, values = Filters(
+            providers, regions, countries, markets, gpus, max_age_hours=max_age_hours
+        ).where()
+        query = (
+            f"from marts.current_prices where {where}"
+            f" {'and is_available' if available else ''}"
+            " order by price_usd_per_gpu_hour, provider, sku, region, offer_id"
+        )
+        rows = to_rows(connection.execute(query, values))
+    total = len(rows)
+    rows = rows[: limited(limit, form, 20)]
+    if form == "table":
+        rows = [
+            row
+            | {
+                "machine": usd(row["price_usd_per_hour"]),
+                "per_gpu": usd(row["price_usd_per_gpu_hour"]),
+                "age": age(row["age_hours"]) + (" baseline" if row["is_baseline"] else ""),
+                "gpu": row["gpu"] or f"? {row['gpu_label']}",
+            }
+            for row in rows
+        ]
+    print_rows(
+        rows,
+        form,
+        {
+            "gpu": "GPU",
+            "gpu_count": "n",
+            "per_gpu": "per GPU-h",
+            "machine": "machine/h",
+            "market": "market",
+            "provider": "provider",
+            "sku": "sku",
+            "region": "region",
+            "tier": "tier",
+            "is_available": "available",
+            "age": "age",
+        },
+    )
+    if form == "table" and len(rows) < total:
+        click.echo(f"{len(rows)} of {total} offers; --limit N shows more", err=True)
+
+
+@app.command()
+@offer_filters
+@click.option("--sku", help="Only this machine.")
+@click.option("--since", type=click.DateTime(), help="Prices that held after this UTC time.")
+@click.option("--as-of", type=click.DateTime(), help="Prices that held at this UTC time.")
+@limit_option(50)
+@data_option
+@format_option
+def history(
+    providers: tuple[str, ...],
+    gpus: tuple[str, ...],
+    regions: tuple[str, ...],
+    countries: tuple[str, ...],
+    markets: tuple[str, ...],
+    sku: str | None,
+    since: Any,
+    as_of: Any,
+    limit: int | None,
+    data: Path,
+    form: str,
+) -> None:
+    """Show every price of an offer with the time for which it held, newest first."""
+    from flows.costs import Filters, to_rows
+    from flows.show import print_rows, usd
+    from warehouse.reader import open_published
+
+    with open_published(data) as connection:
+        check_names(connection, providers, gpus, markets)
+        where, values = Filters(providers, regions, countries, markets, gpus).where()
+        relation = "marts.price_history"
+        if as_of is not None:
+            relation = "marts.prices_as_of($as_of)"
+            values["as_of"] = as_of
+        if sku is not None:
+            where += " and sku = $sku"
+            values["sku"] = sku
+        if since is not None:
+            where += " and (valid_to is null or valid_to > $since)"
+            values["since"] = since
+        order = "valid_from desc, provider, sku, region, offer_id"
+        query = f"from {relation} where {where} order by {order}"
+        rows = to_rows(connection.execute(query, values))
+    total = len(rows)
+    rows = rows[: limited(limit, form, 50)]
+    if form == "table":
+        rows = [row | {"machine": usd(row["price_usd_per_hour"])} for row in rows]
+    print_rows(
+        rows,
+        form,
+        {
+            "provider": "provider",
+            "sku": "sku",
+            "region": "region",
+            "market": "market",
+            "tier": "tier",
+            "gpu": "GPU",
+            "gpu_count": "n",
+            "price_per_hour": "price/h",
+            "currency": "in",
+            "machine": "USD/h",
+            "valid_from": "from (UTC)",
+            "valid_to": "to (UTC)",
+        },
+    )
+    if form == "table" and len(rows) < total:
+        click.echo(f"{len(rows)} of {total} spans; --limit N shows more", err=True)
+
+
+def check_names(
+    connection: Any, providers: tuple[str, ...], gpus: tuple[str, ...], markets: tuple[str, ...]
+) -> None:
+    """Refuse a provider, GPU or market that the published file does not know.
+
+    Raises:
+        UsageError: with the nearest names.
+    """
+    import difflib
+
+    from flows.refresh import UsageError
+
+    wanted = {
+        "provider": (providers, "select distinct provider from staging.offers"),
+        "GPU": (gpus, "select gpu from marts.gpus"),
+        "market": (
+            markets,
+            "from (values ('on_demand'), ('spot'), ('reserved'), ('capacity_block'))",
+        ),
+    }
+    for kind, (names, query) in wanted.items():
+        if not names:
+            continue
+        known = {row[0].lower(): row[0] for row in connection.execute(query).fetchall()}
+        for name in names:
+            lower = name.lower()
+            if lower in known or any(k.startswith(f"{lower}-") for k in known):
+                continue
+            near = difflib.get_close_matches(lower, known, n=3, cutoff=0.4)
+            near += [k for k in known if lower in k and k not in near][:3]
+            hint = f"; did you mean {', '.join(known[n] for n in near)}?" if near else ""
+            raise UsageError(f"unknown {kind} {name!r}{hint}")
+
+
+@app.command()
+@click.argument("query")
+@data_option
+@format_option
+def sql(query: str, data: Path, form: str) -> None:
+    """Run a SELECT on the published file, e.g. 'from marts.cheapest_gpus'."""
+    from flows.costs import to_rows
+    from flows.show import print_rows
+    from warehouse.reader import open_published
+
+    with open_published(data) as connection:
+        rows = to_rows(connection.execute(query))
+    print_rows(rows, form)
+
+
+# --- answering --------------------------------------------------------------------------------
+
+
+@app.command()
+@click.option(
+    "--job", "job_name", help="A reference job (marts.jobs); the default one if nothing is given."
+)
+@click.option("--model", help="Hugging Face id, or its last part.")
+@click.option("--config", type=click.Path(path_type=Path), help="A config.json, for other models.")
+@click.option("--method", type=click.Choice(["full", "lora", "qlora", "adapter", "prefix"]))
+@click.option("--tokens", type=float, help="Tokens trained in all, every epoch counted.")
+@click.option("--rows", type=int, help="Samples; with --length and --epochs instead of --tokens.")
+@click.option("--length", type=int, help="Tokens per sample.")
+@click.option("--epochs", type=float)
+@click.option("--seq-len", type=int, help="Sequence length of a training step.")
+@click.option("--lora-rank", type=int)
+@click.option("--lora-targets", help="all-linear, attention, or module names.")
+@click.option("--dataset-gb", type=float, help="Data to load.")
+@click.option("--keep-days", type=float, help="Days that data and checkpoints are kept after.")
+@click.option("--sessions", type=int, help="Starts; fine-tuning is stop-and-go.")
+@click.option("--idle-hours", type=float, help="Gap between two sessions.")
+@offer_filters
+@click.option("--max-hours", type=click.FloatRange(min=0), help="Done within so many hours.")
+@click.option(
+    "--max-age-hours", type=click.FloatRange(min=0), help="Price seen within so many hours."
+)
+@click.option(
+    "--needs",
+    multiple=True,
+    type=click.Choice(["ssh", "docker", "jupyter", "nvlink", "persistent-storage", "availability"]),
+)
+@limit_option(15)
+@data_option
+@format_option
+def cost(
+    job_name: str | None,
+    providers: tuple[str, ...],
+    gpus: tuple[str, ...],
+    regions: tuple[str, ...],
+    countries: tuple[str, ...],
+    markets: tuple[str, ...],
+    max_hours: float | None,
+    max_age_hours: float | None,
+    needs: tuple[str, ...],
+    limit: int | None,
+    data: Path,
+    form: str,
+    **stated: Any,
+) -> None:
+    """Rank every offer by what the job would cost on it, cheapest first."""
+    from flows.costs import Filters
+    from flows.jobs import DEFAULT_JOB, find_job
+
+    job, extra = build_job(job_name or DEFAULT_JOB, is_default=job_name is None, stated=stated)
+    if job is None:
+        job = find_job(job_name or DEFAULT_JOB)
+    filters = Filters(providers, regions, countries, markets, gpus, max_hours, max_age_hours, needs)
+    print_costs(data, job, form=form, limit=limited(limit, form, 15), filters=filters, models=extra)
+
+
+def build_job(
+    name: str, *, is_default: bool, stated: dict[str, Any]
+) -> tuple[dict[str, str] | None, dict[str, Any] | None]:
+    """Return a custom job and the models to find its model in; (None, None) when nothing is stated.
+
+    Raises:
+        UsageError: an unknown model or job, or amounts that make no job.
+    """
+    from flows.jobs import find_job, find_model, make_job, read_config
+    from flows.refresh import UsageError, load_models
+
+    base = dict(find_job(name))
+    if all(value is None for value in stated.values()):
+        return None, None
+    models = load_models()
+    config, model = stated.pop("config"), stated.pop("model")
+    if config is not None and model is not None:
+        raise UsageError("give --model or --config, not both")
+    if config is not None:
+        stated["model"] = str(config)
+        models[str(config)] = read_config(config)
+    elif model is not None:
+        stated["model"] = find_model(model, models)
+    tokens = stated.get("tokens")
+    if tokens is not None:
+        if tokens != tokens or tokens in (float("inf"), float("-inf")):
+            raise UsageError("--tokens must be a number of tokens")
+        stated["tokens"] = round(tokens)
+    if is_default and stated.get("method") is not None and stated["method"] != base["method"]:
+        # The default job's quantisation and rank belong to its method.
+        base |= method_defaults(stated["method"])
+    return make_job(stated, base), models
+
+
+def method_defaults(method: str) -> dict[str, str]:
+    """Return the job columns that go with a method when the user states no others."""
+    from warehouse import seeds
+
+    row = next(r for r in seeds.load("jobs") if r["method"] == method)
+    names = ("method", "quant", "lora_rank", "lora_targets", "weight_dtype", "optimizer")
+    return {name: row[name] for name in names}
+
+
+def print_costs(
+    data: Path,
+    job: dict[str, str],
+    *,
+    form: str,
+    limit: int | None,
+    filters: Any = None,
+    models: Any = None,
+) -> None:
+    """Rank offers for a job and print them, with the band, the reasons and the ages.
+
+    Raises:
+        UsageError: nothing can run the job, with the reason.
+    """
+    from flows.costs import Filters, explain_nothing, rank
+    from flows.jobs import describe
+    from flows.refresh import UsageError, load_models
+    from flows.show import age, print_rows, usd
+    from warehouse.reader import open_published
+
+    filters = filters or Filters()
+    with open_published(data) as connection:
+        check_names(connection, filters.providers, filters.gpus, filters.markets)
+        rows = rank(connection, job, models or load_models(), filters)
+        if not rows and form == "table":
+            raise UsageError(explain_nothing(connection, filters))
+    total = len(rows)
+    rows = rows[:limit]
+    if form != "table":
+        print_rows(rows, form)
+        return
+    click.echo(f"{describe(job)}: {total} offers can run it, cheapest first (likely, low – high)")
+    print_rows(
+        [
+            row
+            | {
+                "cost": usd(row["cost_usd"]),
+                "band": f"{usd(row['cost_usd_low'])} – {usd(row['cost_usd_high'])}",
+                "machine": f"{row['gpu_count']:g} × {row['gpu']}",
+                "time": f"{row['hours']:.1f} h",
+                "where": " ".join(filter(None, [row["sku"], row["region"], row["tier"]])),
+                "age": age(row["age_hours"]) + (" baseline" if row["is_baseline"] else ""),
+                "unknown": ", ".join(row["unknown_terms"]) or "–",
+            }
+            for row in rows
+        ],
+        "table",
+        {
+            "cost": "cost",
+            "band": "band",
+            "machine": "machine",
+            "time": "time",
+            "market": "market",
+            "provider": "provider",
+            "where": "offer",
+            "unknown": "assumed (not stated)",
+            "age": "price seen",
+        },
+    )
+
+
+# --- handing on -------------------------------------------------------------------------------
+
+
+@app.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--format", "form", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True
+)
+@data_option
+def export(folder: Path, form: str, data: Path) -> None:
+    """Write current prices, terms and cost per job to FOLDER, with a datapackage.json."""
+    from warehouse.export import export_snapshots
+    from warehouse.reader import open_published
+
+    with open_published(data) as connection:
+        for path in export_snapshots(connection, folder, form):
+            click.echo(path)
+
+
+@app.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@data_option
+def site(folder: Path, data: Path) -> None:
+    """Write a static page to FOLDER that opens from disk."""
+    from dashboards.site import write_site
+    from warehouse.reader import open_published
+
+    with open_published(data) as connection:
+        click.echo(write_site(connection, folder))

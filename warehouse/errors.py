@@ -34,7 +34,3 @@ class NotPublished(WarehouseError):  # noqa: N818
 
 class CheckFailed(WarehouseError):  # noqa: N818
     """A check with severity `fail` found rows."""
-
-
-class SeedError(WarehouseError):
-    """A seed file breaks its own rules."""

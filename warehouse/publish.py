@@ -223,18 +223,7 @@ def _build(
         connection.execute(f"create schema {schema}")
     for name in SEEDS:
         register_rows(connection, f"raw_{name}", seeds.load(name))
-    labels = connection.execute("select distinct gpu_label from ledger.offers").fetchall()
-    normal = [(label, *seeds.normalize_label(label)) for (label,) in labels]
-    register_rows(
-        connection,
-        "raw_labels",
-        [
-            {"gpu_label": label, "label_norm": norm, "memory_gib": "" if gib is None else str(gib)}
-            for label, norm, gib in normal
-        ],
-        columns=("gpu_label", "label_norm", "memory_gib"),
-        types={"memory_gib": "double"},
-    )
+    _register_identities(connection)
     meanings = load_columns()
     planned = False
     for relation in load_relations():
@@ -251,6 +240,40 @@ def _build(
         "comment on table marts.publication is "
         "'When this file was built and by which version.\ngrain: published_at\nunits: UTC'"
     )
+
+
+def _register_identities(connection: duckdb.DuckDBPyConnection) -> None:
+    """Look up once what each provider's label means; a slice's memory says nothing of its card."""
+    labels = connection.execute(
+        """
+        select distinct provider, gpu_label, gpu_memory_gib, gpu_count < 1 as is_slice
+        from ledger.offers
+        """
+    ).fetchall()
+    rows = [
+        {
+            "provider": provider,
+            "gpu_label": label,
+            "gpu_memory_gib": memory,
+            "is_slice": is_slice,
+            "gpu": seeds.resolve_gpu(
+                label, None if is_slice or memory is None else float(memory), provider
+            ),
+        }
+        for provider, label, memory, is_slice in labels
+    ]
+    schema = pa.schema(
+        {
+            "provider": pa.string(),
+            "gpu_label": pa.string(),
+            "gpu_memory_gib": pa.decimal128(18, 9),
+            "is_slice": pa.bool_(),
+            "gpu": pa.string(),
+        }
+    )
+    connection.register("identity_rows", pa.Table.from_pylist(rows, schema=schema))
+    connection.execute("create or replace temp table raw_identities as from identity_rows")
+    connection.unregister("identity_rows")
 
 
 def _write_plans(connection: duckdb.DuckDBPyConnection, plan: Planner) -> None:
@@ -291,19 +314,13 @@ def make_plans_table(
 
 
 def register_rows(
-    connection: duckdb.DuckDBPyConnection,
-    name: str,
-    rows: Sequence[Mapping[str, str]],
-    columns: Sequence[str] = (),
-    types: Mapping[str, str] | None = None,
+    connection: duckdb.DuckDBPyConnection, name: str, rows: Sequence[Mapping[str, str]]
 ) -> None:
-    """Make a temporary table of text columns from rows; '' becomes NULL."""
-    names = list(columns or rows[0])
-    table = pa.table({n: pa.array([row[n] or None for row in rows], pa.string()) for n in names})
-    connection.register("seed_rows", table)
-    cast = ", ".join(f'"{n}"::{(types or {}).get(n, "varchar")} as "{n}"' for n in names)
-    connection.execute(f"create or replace temp table {name} as select {cast} from seed_rows")
-    connection.unregister("seed_rows")
+    """Make a temporary table of text columns from rows that are not empty; '' becomes NULL."""
+    columns = {n: pa.array([row[n] or None for row in rows], pa.string()) for n in rows[0]}
+    connection.register("text_rows", pa.table(columns))
+    connection.execute(f"create or replace temp table {name} as from text_rows")
+    connection.unregister("text_rows")
 
 
 def _comment(

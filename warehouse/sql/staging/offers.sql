@@ -6,33 +6,6 @@ with latest as (
     select *
     from ledger.offers
     qualify row_number() over (partition by offer_id order by run_id desc) = 1
-),
-
--- A label that is ambiguous in memory matches only with the memory stated: never guessed.
-candidates as (
-    select
-        latest.offer_id,
-        alias.gpu,
-        alias.provider is not null as is_specific
-    from latest
-    inner join temp.raw_labels as label using (gpu_label)
-    inner join seeds.gpu_aliases as alias
-        on
-            alias.label_norm = label.label_norm
-            and (alias.provider is null or alias.provider = latest.provider)
-            and (
-                alias.memory_gib_min is null
-                or coalesce(label.memory_gib, latest.gpu_memory_gib)
-                between alias.memory_gib_min and alias.memory_gib_max
-            )
-    qualify dense_rank() over (partition by latest.offer_id order by is_specific desc) = 1
-),
-
-identified as (
-    select offer_id, min(gpu) as gpu
-    from candidates
-    group by offer_id
-    having count(distinct gpu) = 1
 )
 
 select
@@ -46,7 +19,8 @@ select
     latest.tier,
     latest.commitment_months,
     latest.gpu_label,
-    identified.gpu,
+    -- What the label means was looked up by seeds.resolve_gpu, the one place with that rule.
+    known.gpu,
     latest.gpu_count,
     latest.gpu_memory_gib,
     latest.vcpus,
@@ -58,6 +32,11 @@ select
     regions.continent,
     regions.region_group
 from latest
-left join identified using (offer_id)
+left join temp.raw_identities as known
+    on
+        latest.provider = known.provider
+        and latest.gpu_label = known.gpu_label
+        and latest.gpu_memory_gib is not distinct from known.gpu_memory_gib
+        and (latest.gpu_count < 1) = known.is_slice
 left join seeds.regions as regions
     on latest.provider = regions.provider and latest.region = regions.region

@@ -1,0 +1,131 @@
+"""Rank offers for a job: a plan per machine type in, rows of `marts.cost_of` out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from flows.refresh import load_cards
+from warehouse.publish import load_relations, make_plans_table, register_rows
+from warehouse.sizing.model import ModelSpec
+from warehouse.sizing.plans import plan_jobs
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What an offer must satisfy; None or empty asks nothing."""
+
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    countries: tuple[str, ...] = ()
+    markets: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    max_hours: float | None = None
+    max_age_hours: float | None = None
+    needs: tuple[str, ...] = ()
+
+    def where(self) -> tuple[str, dict[str, Any]]:
+        """Return the condition in SQL and its values."""
+        parts, values = ["true"], dict[str, Any]()
+        lists = {
+            "provider": self.providers,
+            "region": self.regions,
+            "country": self.countries,
+            "market": self.markets,
+        }
+        for column, wanted in lists.items():
+            if wanted:
+                parts.append(f"lower({column}) in (select lower(unnest(${column}::varchar[])))")
+                values[column] = list(wanted)
+        if self.gpus:
+            # A name matches a whole variant (A100-80GB-SXM) or a family (A100).
+            parts.append(
+                "exists (from unnest($gpus::varchar[]) as w(name)"
+                " where lower(gpu) = lower(w.name)"
+                " or starts_with(lower(gpu), lower(w.name) || '-'))"
+            )
+            values["gpus"] = list(self.gpus)
+        if self.max_hours is not None:
+            parts.append("hours <= $max_hours")
+            values["max_hours"] = self.max_hours
+        if self.max_age_hours is not None:
+            parts.append("age_hours <= $max_age_hours")
+            values["max_age_hours"] = self.max_age_hours
+        parts += [NEEDS[need] for need in self.needs]
+        return " and ".join(parts), values
+
+
+NEEDS = {
+    "ssh": "has_ssh",
+    "docker": "has_docker",
+    "jupyter": "has_jupyter",
+    "nvlink": "(gpu_count <= 1 or regexp_matches(interconnect, 'nvlink|nvswitch', 'i'))",
+    "persistent-storage": "(has_persistent_storage or storage_survives_stop)",
+    "availability": "is_available",
+}
+"""What `--needs` can ask -> its condition. An unknown term does not satisfy a need."""
+
+
+def rank(
+    connection: duckdb.DuckDBPyConnection,
+    job: Mapping[str, str],
+    models: Mapping[str, ModelSpec],
+    filters: Filters,
+    limit: int | None = None,
+) -> list[dict[str, Any]]:
+    """Return what the job costs on each offer that can run it, cheapest first.
+
+    A custom job is costed by the same statement as the reference jobs: its plans and its row go
+    into temporary tables shaped like theirs.
+    """
+    machines = connection.execute(
+        "select distinct gpu, gpu_count from staging.current_offers where gpu is not null"
+        " order by all"
+    ).fetchall()
+    for table in ("custom_plans", "custom_jobs"):
+        connection.execute(f"drop table if exists temp.{table}")
+    make_plans_table(
+        connection, "custom_plans", plan_jobs([job], models, load_cards(), machines), temporary=True
+    )
+    register_rows(connection, "raw_jobs", [dict(job)])
+    jobs = next(r for r in load_relations() if r.full_name == "seeds.jobs")
+    connection.execute(f"create temp table custom_jobs as {jobs.sql}")
+    where, values = filters.where()
+    result = connection.execute(
+        f"""
+        select * from marts.cost_of('custom_plans', 'custom_jobs')
+        where is_eligible and {where}
+        order by cost_usd, cost_usd_high, provider, sku, region, "zone", market, tier, offer_id
+        {"limit $limit" if limit is not None else ""}
+        """,
+        values | ({"limit": limit} if limit is not None else {}),
+    )
+    return to_rows(result)
+
+
+def explain_nothing(connection: duckdb.DuckDBPyConnection, filters: Filters) -> str:
+    """Say in one line why no offer can run the job that `rank` has just looked at."""
+    plans = connection.execute(
+        """
+        select count(*), count(*) filter (fits), min(reason) filter (not fits),
+            arg_max(gpu_count || ' x ' || gpu, vram_usable_gib * gpu_count) filter (not fits)
+        from custom_plans
+        """
+    ).fetchone()
+    total, fitting, reason, largest = plans or (0, 0, None, None)
+    if total == 0:
+        return "no offer with a known GPU is in force; run `tunecost refresh`"
+    if fitting == 0:
+        return f"no machine on sale fits the job; the largest, {largest}: {reason}"
+    if filters != Filters():
+        return f"{fitting} machine types fit the job, but no offer passes the filters"
+    return "every machine that fits the job is sold out or sold only with a commitment"
+
+
+def to_rows(result: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """Return a result as mappings."""
+    names: Sequence[str] = [column[0] for column in result.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]

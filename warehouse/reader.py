@@ -1,0 +1,36 @@
+"""Open the published file: read-only, in UTC."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from warehouse.errors import Damaged, NotPublished
+
+PUBLISHED = "prices.duckdb"
+LEDGER = "ledger.duckdb"
+
+
+def open_published(data: Path) -> duckdb.DuckDBPyConnection:
+    """Open the data folder's published file.
+
+    Raises:
+        NotPublished: there is none yet.
+        Damaged: it cannot be read.
+    """
+    path = data / PUBLISHED
+    if not path.exists():
+        raise NotPublished(f"there are no prices in {data} yet; run `tunecost refresh` first")
+    try:
+        connection = duckdb.connect(str(path), read_only=True)
+        connection.execute("set timezone = 'UTC'")
+        connection.execute("set enable_progress_bar = false")
+        connection.execute("select 1 from marts.publication")
+    except duckdb.Error as error:
+        line = str(error).splitlines()[0][:160]
+        raise Damaged(
+            f"{path} cannot be read ({line}); delete it and run `tunecost refresh`: it is built"
+            " from the ledger"
+        ) from error
+    return connection

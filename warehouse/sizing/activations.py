@@ -1,0 +1,203 @@
+"""What autograd keeps of one transformer block between forward and backward.
+
+Every rule follows from what an operation needs for its gradient (PyTorch `derivatives.yaml`): a
+product keeps the factor whose partner needs a gradient, a linear layer its input when its weight
+trains, a norm its input and one statistic per row, flash attention q, k, v, its output and the
+log-sum-exp. The order of casts is that of the modelling code of transformers 5 and of the LoRA
+layers of peft 0.21 (each target casts its own copy of the input to the adapter's precision).
+All results are bytes per token (or per token and context position), so that a batch is a product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from warehouse.sizing.model import Block, Linear, ModelSpec
+
+ATTENTION_GROUP: Final = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "query_key_value",
+                                    "c_attn", "Wqkv", "q_a_proj", "kv_a_proj_with_mqa",
+                                    "in_proj_qkvz", "in_proj_ba"})  # fmt: skip
+"""Projections that read the normed input of the attention."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """Which parts of a block have a gradient, and in what precisions.
+
+    Attributes:
+        base: whether the block's own weights and norms train.
+        targets: module names with a LoRA pair beside them.
+        rank: of those pairs.
+        compute_bytes: bytes of an activation.
+        adapter_bytes: bytes of an adapter weight and of its input copy.
+        fp32_stream: whether the residual stream is fp32 (peft's k-bit preparation casts norms
+            and embeddings up, and the stream follows them).
+        eager: whether attention scores are materialised.
+        dropout: whether LoRA inputs go through a dropout.
+    """
+
+    base: bool
+    targets: frozenset[str] = frozenset()
+    rank: int = 0
+    compute_bytes: float = 2.0
+    adapter_bytes: float = 4.0
+    fp32_stream: bool = False
+    eager: bool = False
+    dropout: bool = False
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Bytes that one block keeps.
+
+    Attributes:
+        saved: per token, everything that its backward pass needs.
+        scores: per token and context position, where scores are materialised.
+        stream: per token, the residual stream at its input: what a checkpoint keeps.
+        working: per token, the largest set of temporaries during its backward pass.
+    """
+
+    saved: float
+    scores: float
+    stream: float
+    working: float
+
+
+def _norm(spec: ModelSpec, width: float, rows: float, t: Training) -> float:
+    """One norm over `width` elements in `rows` rows per token, without its output."""
+    c = 4.0 if t.fp32_stream else t.compute_bytes
+    kind = spec.traits.norm
+    if kind == "layer":
+        return c * width + 8 * rows
+    if kind == "bare":
+        return 4 * width + 8 * rows
+    if spec.traits.unit_offset_norm or spec.model_type in {"olmo2", "olmo3"}:
+        return (8 if t.base else 4) * width + 4 * rows
+    return (4 + (c if t.base else 0)) * width + 4 * rows
+
+
+def _inputs(linears: list[Linear], width: float, t: Training, already: bool = False) -> float:
+    """What linears that read one tensor of `width` keep of it.
+
+    Args:
+        linears: the matrices.
+        width: elements per token of their common input.
+        t: what trains.
+        already: whether another operation keeps the same tensor in compute precision.
+    """
+    if not linears:
+        return 0.0
+    c, a = t.compute_bytes, t.adapter_bytes
+    adapted = [x for x in linears if x.name in t.targets]
+    kept = 0.0
+    shared = t.base or (bool(adapted) and a == c and not t.dropout)
+    if shared and not already:
+        kept += c * width
+    if adapted and (a != c or t.dropout):
+        kept += len(adapted) * a * width * (1.0 if not t.dropout else 1.25)
+    return kept + len(adapted) * a * t.rank
+
+
+def _activation(spec: ModelSpec, width: float, t: Training) -> tuple[float, bool]:
+    """What the non-linearity keeps, and whether the down projection's input is part of it."""
+    c = t.compute_bytes
+    kind = spec.traits.activation
+    if spec.traits.gated:
+        # act(gate) x up: the input of act, its output, and up
+        inner = 5 if kind == "gelu_new" else 3
+        return inner * c * width, False
+    if kind == "gelu_new":  # 0.5 x (1 + tanh(...)): x, tanh, and both factors
+        return 4 * c * width, False
+    if kind == "relu":
+        return c * width, True
+    if kind == "quick_gelu":
+        return 2 * c * width, False
+    return c * width, False
+
+
+@lru_cache(maxsize=4096)
+def keep(spec: ModelSpec, block: Block, t: Training) -> Kept:
+    """Bytes that one block keeps, by the rules of this module."""
+    c, h = t.compute_bytes, spec.hidden_size
+    tr = spec.traits
+    stream = 4.0 if t.fp32_stream else c
+    total = 0.0
+    attention = [x for x in block.linears if x.role == "attention" and "cross." not in x.name]
+    entry = [x for x in attention if x.name in ATTENTION_GROUP or x.d_in == h]
+    entry = [x for x in entry if x.name != tr.o_name or x.name in ATTENTION_GROUP]
+    exits = [x for x in attention if x not in entry]
+    mlp = [x for x in block.linears if x.role == "mlp"]
+
+    # norms
+    norms = _norm(spec, h, 1, t)
+    if tr.parallel and tr.norms == 2 and tr.norm == "layer":
+        total += norms + 8  # both norms read the same tensor
+    else:
+        total += tr.norms * norms
+    # a norm's output is kept by the linears that read it
+    total += _inputs(entry, h, t)
+    up = [x for x in mlp if x.d_in == h]
+    down = [x for x in mlp if x.d_in != h or x not in up]
+    if mlp and not spec.experts:
+        up, down = mlp[:-1], mlp[-1:]
+    total += _inputs(up, h, t, already=tr.parallel and tr.norms == 1 and t.base)
+
+    # attention
+    q, kv = float(spec.q_dim), float(spec.kv_dim)
+    v = float(spec.num_heads * spec.v_head_dim) if spec.kv_lora_rank else kv
+    if spec.kv_lora_rank:
+        q = kv = float(spec.num_heads * spec.head_dim)
+    heads = spec.num_heads
+    if tr.qk_norm == "head":
+        total += _norm(spec, q, heads, t) + _norm(spec, kv, spec.num_kv_heads, t)
+    elif tr.qk_norm == "full":
+        total += _norm(spec, q, 1, t) + _norm(spec, kv, 1, t)
+    if tr.fused_qkv:
+        # v is a view of the fused projection, which therefore stays whole
+        total += c * (q + 2 * kv)
+        if tr.positions == "rope":
+            total += c * (q + kv)
+    else:
+        total += c * (q + kv + v)
+    out = float(spec.num_heads * spec.v_head_dim) if spec.kv_lora_rank else q
+    total += c * out + 4 * heads
+    scores = 0.0
+    if t.eager:
+        # softmax in fp32, cast down, and the product with v: 4 + 2 c per score
+        scores = heads * (4 + c)
+    total += _inputs(exits[-1:], out, t, already=True)
+    if spec.kv_lora_rank:
+        for x in exits[:-1]:
+            total += _inputs([x], x.d_in, t) + _norm(spec, x.d_in, 1, t)
+
+    # feed-forward
+    width = float(spec.intermediate_size)
+    if block.kind == "moe" or (block.kind == "linear" and spec.experts):
+        routed = spec.experts_per_token * float(spec.moe_intermediate_size)
+        total += _activation(spec, routed, t)[0]
+        # each routed copy of the hidden state, the gathered output and the router's softmax
+        k = spec.experts_per_token
+        total += c * h * k * (2 if t.base else 1) + c * routed * (1 if t.base else 0)
+        total += 4.0 * spec.experts
+        if spec.shared_intermediate_size:
+            shared = float(spec.shared_intermediate_size)
+            total += _activation(spec, shared, t)[0]
+            total += _inputs(down, shared, t)
+    else:
+        if block.kind == "dense" and spec.dense_layers and spec.dense_intermediate_size:
+            width = float(spec.dense_intermediate_size)
+        kept, holds = _activation(spec, width, t)
+        total += kept + _inputs(down, width, t, already=holds)
+    if block.kind == "decoder":  # cross attention: as much again as the self attention
+        total += _norm(spec, h, 1, t) + _inputs(entry, h, t) + c * (q + 2 * kv + q) + 4 * heads
+        total += _inputs(exits[-1:], out, t, already=True)
+
+    widest = max(width if not spec.experts else 0.0, float(spec.moe_intermediate_size
+                 * spec.experts_per_token), spec.shared_intermediate_size)  # fmt: skip
+    working = c * (2 * widest + 2 * h)
+    if t.eager:
+        scores_working = heads * (2 * c + 4)
+        return Kept(total, scores + scores_working, stream * h, working)
+    return Kept(total, scores, stream * h, working)

@@ -1,0 +1,536 @@
+"""How much memory one GPU needs, as the largest of four moments, each a sum of named terms.
+
+    load            weights, and what quantising them on the device takes
+    forward_loss    weights, optimiser state, everything kept for the backward pass, the logits
+    backward        weights, optimiser state, gradients so far, one block's working set
+    optimizer_step  weights, gradients, optimiser state, the step's temporaries
+
+The four never overlap, so the peak is their maximum, not their sum. `live` is the bytes of live
+tensors; `allocated` what `torch.cuda.max_memory_allocated` reports (sizes rounded up, work spaces);
+`reserved` adds what the caching allocator holds beyond that; `device` adds the CUDA context and
+communication libraries: what nvidia-smi shows and what has to fit a card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Final, NamedTuple
+
+from warehouse.sizing import overhead, vision
+from warehouse.sizing.activations import Training, keep
+from warehouse.sizing.errors import SizingError
+from warehouse.sizing.model import Linear, ModelSpec
+from warehouse.sizing.setup import DTYPE_BYTES, QUANT_BITS, Setup, check_pair
+
+GIB: Final = 2.0**30
+METRICS: Final = ("live", "allocated", "reserved", "device")
+PHASES: Final = ("load", "forward_loss", "backward", "optimizer_step")
+TERMS: Final = (
+    "weights", "gradients", "optimizer", "activations", "logits", "buffers", "temporaries"
+)  # fmt: skip
+
+LOGIT_BYTES: Final = {
+    "standard": 12.0,
+    "fp32": 12.0,
+    "fused_ce": 8.0,
+    "fused_linear_ce": 0.0,
+    "cut_ce": 0.0,
+    "chunked": 0.0,
+}
+"""Bytes per token and vocabulary entry that live at the loss.
+
+standard: transformers 5 casts the logits to fp32 and keeps their log-softmax (4); its backward
+holds the gradient of the loss (4) and of the logits (4). fused_ce: the kernel writes the gradient
+over the logits. fused_linear_ce, cut_ce, chunked: logits of one chunk at a time."""
+CHUNKS: Final = 8
+"""Chunks of torchtune's and TRL's chunked cross entropy."""
+
+STATE_COPIES: Final = {
+    "adamw": 2.0, "adamw_fused": 2.0, "adamw_foreach": 2.0, "paged_adamw": 2.0,
+    "sgd": 0.0, "sgd_momentum": 1.0, "lion": 1.0, "adafactor": 0.0,
+}  # fmt: skip
+"""Optimiser states in the precision of what is trained, as copies of the trained parameters."""
+STATE_BYTES: Final = {
+    "adamw8bit": 2 * (1 + 4 / 256), "paged_adamw8bit": 2 * (1 + 4 / 256),
+    "lion8bit": 1 + 4 / 256, "adamw4bit": 2 * (0.5 + 4 / 128),
+}  # fmt: skip
+"""Optimiser states in bytes per parameter: blocks of 256 with one fp32 scale (bitsandbytes), of
+128 in 4 bits (torchao)."""
+
+
+class Phase(NamedTuple):
+    """One moment of a step, in bytes by term."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    logits: float
+    buffers: float
+    temporaries: float
+
+    @property
+    def total(self) -> float:
+        """Bytes of live tensors at this moment."""
+        return sum(self)
+
+
+class Static(NamedTuple):
+    """What does not depend on the batch, in bytes of one unsharded copy.
+
+    Attributes:
+        base: frozen or trained base weights.
+        adapters: adapter weights beside them.
+        trainable: parameters with a gradient.
+        largest: elements of the largest trained tensor.
+        gradients: all gradients.
+        states: optimiser states and master weights.
+        step: temporaries of the optimiser step.
+        block: base weights of the largest block, in compute precision, as gathered.
+        outer: the same for everything outside the blocks.
+        dequantized: the largest quantised matrix in compute precision.
+    """
+
+    base: float
+    adapters: float
+    trainable: int
+    largest: int
+    gradients: float
+    states: float
+    step: float
+    block: float
+    outer: float
+    dequantized: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The memory of one GPU (the fullest, where they differ).
+
+    Attributes:
+        model: what is trained.
+        setup: how.
+        phases: bytes by term for each of `PHASES`.
+        gpu: name of the card that the overhead was taken for, or None.
+        trainable_params: parameters with a gradient.
+    """
+
+    model: ModelSpec
+    setup: Setup
+    phases: Mapping[str, Phase]
+    gpu: str | None
+    trainable_params: int
+
+    @cached_property
+    def peak_phase(self) -> str:
+        """The moment that needs most."""
+        return max(self.phases, key=lambda name: self.phases[name].total)
+
+    @cached_property
+    def peak(self) -> Phase:
+        """The terms of that moment, in bytes."""
+        return self.phases[self.peak_phase]
+
+    @property
+    def weights_gib(self) -> float:
+        """Weights at the peak, adapters and master copies of weights included."""
+        return self.peak.weights / GIB
+
+    @property
+    def gradients_gib(self) -> float:
+        """Gradients at the peak."""
+        return self.peak.gradients / GIB
+
+    @property
+    def optimizer_gib(self) -> float:
+        """Optimiser states at the peak."""
+        return self.peak.optimizer / GIB
+
+    @property
+    def activations_gib(self) -> float:
+        """Activations at the peak."""
+        return self.peak.activations / GIB
+
+    @property
+    def logits_gib(self) -> float:
+        """Logits and their gradients at the peak."""
+        return self.peak.logits / GIB
+
+    @property
+    def overhead_gib(self) -> float:
+        """Gathered units, temporaries, allocator and context: the rest of the device figure."""
+        return self.gib("device") - (self.peak.total - self.peak.buffers
+                                     - self.peak.temporaries) / GIB  # fmt: skip
+
+    def gib(self, metric: str = "device") -> float:
+        """The likely peak in GiB for a metric.
+
+        Raises:
+            SizingError: the metric is none of `METRICS`.
+        """
+        return self.range_gib(metric)[1]
+
+    def range_gib(self, metric: str = "device") -> tuple[float, float, float]:
+        """Low, likely and high peak in GiB: 90 % of runs lie between low and high.
+
+        Raises:
+            SizingError: the metric is none of `METRICS`.
+        """
+        if metric not in METRICS:
+            raise SizingError(f"metric {metric!r} is not one of {', '.join(METRICS)}")
+        return overhead.spread(self.peak.total / GIB, metric, self.setup, self.gpu)
+
+    def terms_gib(self) -> dict[str, float]:
+        """The terms at the peak in GiB, with `overhead` for the device figure."""
+        terms = {name: value / GIB for name, value in zip(TERMS, self.peak, strict=True)}
+        terms["overhead"] = self.gib("device") - self.peak.total / GIB
+        return terms
+
+
+def estimate(
+    model: ModelSpec, setup: Setup, gpu: str | None = None, position_stretch: float = 1.0
+) -> Estimate:
+    """Predict the memory of a set-up.
+
+    Args:
+        model: what is trained.
+        setup: how.
+        gpu: the card's name, for the overhead; None for a typical data-centre card.
+        position_stretch: see `check_pair`.
+
+    Raises:
+        SizingError: the set-up does not fit the model.
+    """
+    check_pair(model, setup, position_stretch)
+    if model.is_diffusion or model.model_type in {"vit", "clip"}:
+        phases, trainable = vision.phases(model, setup)
+        made = {name: Phase(*terms) for name, terms in phases.items()}
+        return Estimate(model, setup, made, gpu, trainable)
+    static = _static(model, _weight_key(setup))
+    return Estimate(model, setup, _phases(model, setup, static), gpu, static.trainable)
+
+
+# --- what is trained --------------------------------------------------------------------------
+
+
+def lora_targets(model: ModelSpec, targets: str) -> frozenset[str]:
+    """The module names that a target list means for this model.
+
+    Args:
+        model: the model.
+        targets: "all-linear", "attention", "mlp", or names joined by "," or "|". Short names q, k,
+            v, o, gate, up, down and a fused projection's parts are understood.
+
+    Raises:
+        SizingError: a name matches no matrix of the model.
+    """
+    return _lora_targets(model, targets)
+
+
+@lru_cache(maxsize=4096)
+def _lora_targets(model: ModelSpec, targets: str) -> frozenset[str]:
+    linears = [x for x, _ in model.linears() if x.module]
+    names = {x.name for x in linears}
+    t = model.traits
+    fused = {t.fused_qkv} if t.fused_qkv else set()
+    attention = {x.name for x in linears if x.role == "attention"}
+    mlp = {x.name for x in linears if x.role == "mlp"}
+    entry = {x.name for x in linears if x.role == "attention" and x.name != t.o_name}
+    up = {x.name for x in linears if x.role == "mlp" and x.d_in == model.hidden_size
+          and x.name != t.mlp_names[-1]}  # fmt: skip
+    short = {
+        "q": fused or ({"q_proj"} & names) or {n for n in entry if n.startswith("q_")},
+        "k": fused or ({"k_proj"} & names) or {n for n in entry if n.startswith("kv_")},
+        "v": fused or ({"v_proj"} & names) or {n for n in entry if n.startswith("kv_")},
+        "o": {n for n in attention if n == t.o_name},
+        "gate": {n for n in up if "gate" in n} or up,
+        "up": {n for n in up if "gate" not in n} or up,
+        "down": mlp - up,
+        "mlp": mlp,
+        "attention": attention,
+        "attn": entry,
+        "self_attn": attention,
+    }
+    found: set[str] = set()
+    text = targets.strip()
+    for part in text.replace("|", ",").replace(";", ",").replace("+", ",").split(","):
+        name = part.strip()
+        if not name or name in {"head", "lm_head"}:
+            continue
+        if name.startswith("all-linear"):
+            found |= names
+        elif name in names:
+            found.add(name)
+        elif short.get(name):
+            found |= short[name]
+        elif name.removesuffix("_proj") in short and short[name.removesuffix("_proj")]:
+            found |= short[name.removesuffix("_proj")]
+        elif name in {"query_key_value", "W_pack", "Wqkv", "c_attn", "qkv_proj"}:
+            found |= fused or {"q_proj", "k_proj", "v_proj"} & names
+        else:
+            raise SizingError(
+                f"{model.hf_id} has no module {name!r}; it has {', '.join(sorted(names))}"
+            )
+    return frozenset(found)
+
+
+class WeightKey(NamedTuple):
+    """The fields of a set-up that decide the static part: the key of its cache."""
+
+    method: str
+    weight_dtype: str
+    compute_dtype: str
+    quant: str
+    adapter_dtype: str
+    kbit_fp32: bool
+    rank: int
+    targets: str
+    save: bool
+    optimizer: str
+    master: bool
+    grad_dtype: str | None
+    state_dtype: str | None
+    foreach: bool
+
+
+def _weight_key(s: Setup) -> WeightKey:
+    return WeightKey(
+        s.method, s.weight_dtype, s.activation_dtype, s.quant, s.adapter_dtype, s.kbit_fp32,
+        s.lora_rank, s.lora_targets, s.modules_to_save, s.optimizer, s.master_weights,
+        s.grad_dtype, s.state_dtype, s.foreach,
+    )  # fmt: skip
+
+
+def packed(linear: Linear) -> bool:
+    """Whether a 4- or 8-bit loader replaces this matrix: an `nn.Linear` inside a block."""
+    return linear.module and not linear.conv1d
+
+
+@lru_cache(maxsize=65536)
+def _static(model: ModelSpec, key: WeightKey) -> Static:
+    """Everything that does not depend on the batch or on the number of GPUs."""
+    weight_bytes = DTYPE_BYTES[key.weight_dtype]
+    compute_bytes = DTYPE_BYTES[key.compute_dtype]
+    linears = model.linears()
+    total = model.params_total + model.vision_params
+    if key.quant == "none":
+        base = total * weight_bytes
+    else:
+        inside = sum(x.weights * n for x, n in linears if packed(x))
+        rest = total - inside
+        base = inside * QUANT_BITS[key.quant] / 8 + rest * (4.0 if key.kbit_fp32 else weight_bytes)
+        if key.quant == "int8":  # one fp32 scale per output row
+            base += sum(4 * x.d_out * x.copies * n for x, n in linears if packed(x))
+    adapters, largest = _adapters(model, key)
+    vocabulary = model.embedding_params + model.head_params
+    if key.method in {"full", "galore", "qgalore"}:
+        trainable = total - model.vision_params
+        largest = _largest(model)
+        trained_bytes = weight_bytes
+        adapter_weights = 0.0
+    elif key.method == "freeze":
+        trainable = model.blocks[0][0].params * min(2, model.num_layers)
+        largest = max((x.d_in * x.d_out for x, _ in linears), default=0)
+        trained_bytes = weight_bytes
+        adapter_weights = 0.0
+    else:
+        trainable = adapters
+        trained_bytes = DTYPE_BYTES[key.adapter_dtype]
+        adapter_weights = adapters * trained_bytes
+        if key.save:
+            trainable += vocabulary
+            adapter_weights += vocabulary * trained_bytes
+            largest = max(largest, model.embedding_params)
+    grad_bytes = DTYPE_BYTES[key.grad_dtype] if key.grad_dtype else trained_bytes
+    state_bytes = DTYPE_BYTES[key.state_dtype] if key.state_dtype else trained_bytes
+    if key.master:
+        state_bytes = 4.0
+    if key.optimizer in STATE_BYTES:
+        states = trainable * STATE_BYTES[key.optimizer]
+    else:
+        states = trainable * STATE_COPIES[key.optimizer] * state_bytes
+    if key.optimizer == "adafactor":
+        states = trainable * state_bytes * 0.01  # one row and one column per matrix
+    if key.master:
+        states += 4.0 * trainable
+    if key.optimizer in {"sgd", "sgd_momentum", "lion"}:
+        step = 0.0
+    elif key.optimizer in {"adamw", "adamw_foreach"} and key.foreach:
+        step = trainable * state_bytes
+    elif key.optimizer == "adamw":
+        step = 2.0 * largest * state_bytes
+    else:
+        step = 0.0
+    block = max((b.params for b, _ in model.blocks), default=0) * compute_bytes
+    outer = (vocabulary + model.outer_params) * compute_bytes
+    dequantized = 0.0
+    if key.quant != "none":
+        dequantized = compute_bytes * max(
+            (x.d_in * x.d_out for x, _ in linears if packed(x)), default=0
+        )
+    return Static(
+        base,
+        adapter_weights,
+        trainable,
+        largest,
+        trainable * grad_bytes,
+        states,
+        step,
+        block,
+        outer,
+        dequantized,
+    )
+
+
+def _largest(model: ModelSpec) -> int:
+    """Elements of the model's largest tensor; experts of one layer are one tensor."""
+    matrices = max((x.weights for x, _ in model.linears()), default=0)
+    return max(matrices, model.embedding_params)
+
+
+def _adapters(model: ModelSpec, key: WeightKey) -> tuple[int, int]:
+    """Parameters of the adapters and elements of their largest tensor."""
+    h, layers = model.hidden_size, model.num_layers + model.decoder_layers
+    rank = key.rank
+    if key.method in {"lora", "qlora", "dora"}:
+        names = _lora_targets(model, key.targets)
+        chosen = [(x, n) for x, n in model.linears() if x.name in names]
+        params = sum(n * x.copies * rank * (x.d_in + x.d_out) for x, n in chosen)
+        if "head" in key.targets and model.vocab_size:
+            params += rank * (h + model.vocab_size)
+        if key.method == "dora":
+            params += sum(n * x.copies * x.d_out for x, n in chosen)
+        return params, max((rank * max(x.d_in, x.d_out) for x, _ in chosen), default=0)
+    if key.method == "prefix":
+        return rank * layers * 2 * model.kv_dim, rank * layers * 2 * model.kv_dim
+    if key.method in {"prompt", "ptuning"}:
+        return rank * h, rank * h
+    if key.method == "ia3":
+        return layers * (2 * model.kv_dim + model.intermediate_size), model.intermediate_size
+    if key.method == "adapter":  # LLaMA-Adapter: 10 prompt tokens in all but the first two blocks
+        return (layers - 2) * (10 * h + model.num_heads), 10 * h
+    if key.method == "adapter_v2":  # a bias and a scale for every linear layer, and the norms
+        outs = sum(2 * x.d_out * n for x, n in model.linears()) + 2 * model.vocab_size
+        return (layers - 2) * (10 * h + model.num_heads) + outs, 10 * h
+    if key.method == "ln_tuning":
+        return layers * model.traits.norms * h + h, h
+    return 0, 0
+
+
+# --- moments of a step ------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=65536)
+def _training(model: ModelSpec, key: WeightKey, attention: str, dropout: bool) -> Training:
+    targets: frozenset[str] = frozenset()
+    if key.method in {"lora", "qlora", "dora"}:
+        targets = _lora_targets(model, key.targets)
+    return Training(
+        base=key.method in {"full", "galore", "qgalore"},
+        targets=targets,
+        rank=key.rank if targets else 0,
+        compute_bytes=DTYPE_BYTES[key.compute_dtype],
+        adapter_bytes=DTYPE_BYTES[key.adapter_dtype],
+        fp32_stream=key.quant != "none" and key.kbit_fp32,
+        eager=attention == "eager" or model.model_type == "bloom",
+        dropout=dropout,
+    )
+
+
+@lru_cache(maxsize=65536)
+def _kept(
+    model: ModelSpec, key: WeightKey, attention: str, dropout: bool
+) -> tuple[float, float, float, float, float, float]:
+    """Saved and stream bytes per token over all blocks; the largest block's saved, scores,
+    working; scores over all blocks."""
+    training = _training(model, key, attention, dropout)
+    saved = stream = scores = 0.0
+    one = one_scores = working = 0.0
+    for block, count in model.blocks:
+        k = keep(model, block, training)
+        saved += k.saved * count
+        stream += k.stream * count
+        scores += k.scores * count
+        one, one_scores = max(one, k.saved), max(one_scores, k.scores)
+        working = max(working, k.working)
+    return saved, stream, scores, one, one_scores, working
+
+
+def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
+    key = _weight_key(setup)
+    saved, stream, scores, one, one_scores, working = _kept(
+        model, key, setup.attention, setup.lora_dropout
+    )
+    tokens = float(setup.tokens)
+    seq = float(setup.seq_len)
+    if setup.method in {"prefix", "prompt", "ptuning"}:
+        tokens += setup.lora_rank * setup.micro_batch
+    shards = setup.shards
+    full_shard = setup.sharding in {"zero3", "fsdp"} and shards > 1
+    tensor = setup.tensor_parallel
+    weight_share = 1 / (shards if full_shard else 1) / tensor
+    grad_share = 1 / (shards if full_shard or setup.sharding == "zero2" else 1) / tensor
+    state_share = 1 / (shards if full_shard or setup.sharding in {"zero1", "zero2"} else 1) / tensor
+    offloaded = setup.offload.split("+")
+    states = 0.0 if "optimizer" in offloaded else static.states * state_share
+    weights = (static.base + static.adapters) * weight_share
+    gradients = static.gradients * grad_share
+    gathered = 0.0
+    if full_shard:
+        gathered = static.outer + 2 * static.block / tensor
+    if setup.sharding == "ddp" and shards > 1:
+        gathered = static.gradients / tensor  # reduction buckets beside the gradients
+    if "params" in offloaded:
+        weights = 0.0 if full_shard else weights
+
+    # what is kept between forward and backward
+    c = DTYPE_BYTES[setup.activation_dtype]
+    h, vocab = model.hidden_size, model.vocab_size
+    layers = model.num_layers + model.decoder_layers
+    tail = tokens * ((4 + (2 * c if setup.method == "full" else 0)) * h + 4)
+    everything = tokens * (saved + scores * seq)
+    checkpoints = tokens * stream
+    if "activations" in offloaded:
+        checkpoints = min(checkpoints, 2 * checkpoints / layers)
+    one_block = tokens * (one + one_scores * seq)
+    if setup.grad_checkpointing == "full":
+        kept = checkpoints
+        live = one_block
+    elif setup.grad_checkpointing == "selective":
+        kept = (checkpoints + everything) / 2
+        live = one_block
+    else:
+        kept, live = everything, 0.0
+    # position ids, cosines and sines of rotary embeddings
+    kept += tokens * (8 + 2 * c * model.head_dim)
+    per_logit = LOGIT_BYTES[setup.loss_impl]
+    if setup.loss_impl == "chunked":
+        per_logit = 12.0 / CHUNKS
+    logits = tokens * vocab * per_logit
+
+    early = setup.grad_accum > 1 and not setup.optimizer_in_backward
+    present = gradients if early else 0.0
+    head_grad = 0.0
+    if setup.method == "full":
+        head_grad = model.embedding_params * (static.gradients / max(static.trainable, 1))
+        head_grad *= grad_share
+    steps = static.step * state_share
+    if "optimizer" in offloaded:
+        steps = 0.0
+    if setup.optimizer_in_backward:
+        gradients = gradients / layers + head_grad
+        steps = steps / layers
+    work = tokens * working + static.dequantized
+    first = kept + live
+    last = (checkpoints / layers if live else everything / layers) + live
+    start = (max(present, head_grad), first)
+    end = (gradients, last)
+    grads, acts = max(start, end, key=sum)
+    return {
+        "load": Phase(weights, 0.0, 0.0, 0.0, 0.0, 0.0, static.dequantized),
+        "forward_loss": Phase(weights, present, states, kept + tail, logits, gathered, 0.0),
+        "backward": Phase(weights, grads, states, acts, 0.0, gathered, work),
+        "optimizer_step": Phase(weights, gradients, states, 0.0, 0.0, 0.0, steps),
+    }

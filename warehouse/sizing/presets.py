@@ -1,0 +1,157 @@
+"""Frameworks as presets: each only sets fields of a `Setup`, with the source of its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Final
+
+from warehouse.sizing.errors import SizingError
+from warehouse.sizing.setup import Setup
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What a framework does unless told otherwise.
+
+    Attributes:
+        name: as a user types it.
+        source: where the defaults are documented.
+        fields: of `Setup`, for every method.
+        by_method: further fields for one method.
+    """
+
+    name: str
+    source: str
+    fields: Mapping[str, Any]
+    by_method: Mapping[str, Mapping[str, Any]]
+
+
+_NF4: Final = {"quant": "nf4"}
+PRESETS: Final[dict[str, Preset]] = {
+    p.name: p
+    for p in (
+        Preset(
+            "transformers",
+            "transformers docs, TrainingArguments; peft docs, prepare_model_for_kbit_training",
+            {"attention": "sdpa", "loss_impl": "standard", "packing": False},
+            {"qlora": _NF4 | {"kbit_fp32": True}},
+        ),
+        Preset(
+            "trl",
+            "huggingface.co/docs/trl SFTConfig: gradient_checkpointing true, chunked loss",
+            {"attention": "sdpa", "loss_impl": "chunked", "packing": False},
+            {"qlora": _NF4 | {"kbit_fp32": True}},
+        ),
+        Preset(
+            "axolotl",
+            "docs.axolotl.ai config reference: sample_packing, flash_attention, cut cross entropy",
+            {"attention": "flash", "loss_impl": "cut_ce", "packing": True},
+            {"qlora": _NF4 | {"kbit_fp32": False}},
+        ),
+        Preset(
+            "torchtune",
+            "pytorch.org/torchtune recipes: bf16 throughout, adapters in bf16, chunked loss",
+            {
+                "attention": "sdpa", "loss_impl": "chunked", "packing": True,
+                "adapter_dtype": "bf16", "kbit_fp32": False, "foreach": False,
+            },
+            {"qlora": {"quant": "nf4-dq"}},
+        ),
+        Preset(
+            "unsloth",
+            "docs.unsloth.ai: 4-bit, offloaded checkpoints, fused linear loss, 8-bit Adam",
+            {
+                "attention": "flash", "loss_impl": "fused_linear_ce", "offload": "activations",
+                "optimizer": "adamw8bit", "kbit_fp32": False, "packing": False,
+            },
+            {"qlora": _NF4},
+        ),
+        Preset(
+            "llama-factory",
+            "llamafactory.readthedocs.io: cutoff_len, upcast of layer norms, flash_attn auto",
+            {"attention": "sdpa", "loss_impl": "standard", "packing": False},
+            {"qlora": _NF4 | {"kbit_fp32": True}},
+        ),
+        Preset(
+            "ms-swift",
+            "swift.readthedocs.io command line parameters: gradient checkpointing on, flash",
+            {"attention": "flash", "loss_impl": "standard", "packing": False},
+            {"qlora": _NF4 | {"kbit_fp32": True}},
+        ),
+        Preset(
+            "litgpt",
+            "litgpt tutorials: bf16-true, adapters in bf16, lm_head_chunk_size 128",
+            {
+                "attention": "sdpa", "loss_impl": "chunked", "packing": False,
+                "adapter_dtype": "bf16", "kbit_fp32": False, "grad_checkpointing": "none",
+            },
+            {"qlora": _NF4},
+        ),
+        Preset(
+            "torchtitan",
+            "torchtitan performance.md: FSDP2, fp32 parameters, bf16 compute, fused AdamW",
+            {
+                "attention": "sdpa", "loss_impl": "standard", "packing": True,
+                "weight_dtype": "fp32", "compute_dtype": "bf16", "autocast": True,
+                "sharding": "fsdp", "foreach": False, "grad_checkpointing": "selective",
+            },
+            {},
+        ),
+        Preset(
+            "deepspeed",
+            "deepspeed.readthedocs.io: bf16 with fp32 master weights and states, reduce buckets",
+            {"attention": "sdpa", "loss_impl": "standard", "packing": False},
+            {"full": {"master_weights": True}},
+        ),
+    )
+}  # fmt: skip
+
+ALIASES: Final = {
+    "fms-acceleration": "transformers", "fitcheck": "transformers", "peft": "transformers",
+    "qwen-finetune": "transformers", "swift": "ms-swift", "llamafactory": "llama-factory",
+    "chatglm": "transformers", "hf": "transformers", "xtuner": "transformers",
+    "galore": "transformers", "liger": "transformers", "minicpm": "transformers",
+    "minicpm-v": "deepspeed", "thudm": "transformers", "diffusers": "transformers",
+    "torchao": "torchtune", "fsdp_qlora": "transformers", "badam": "llama-factory",
+}  # fmt: skip
+_FIELDS: Final = frozenset(f.name for f in fields(Setup))
+
+
+def find_preset(framework: str) -> Preset:
+    """The preset for a framework as people write it ("trl/peft", "LLaMA-Factory").
+
+    Raises:
+        SizingError: no preset has a name like it; the nearest are given.
+    """
+    text = framework.strip().lower().replace(" ", "-")
+    if text in PRESETS:
+        return PRESETS[text]
+    for name in (*PRESETS, *ALIASES):
+        if text.startswith(name):
+            return PRESETS[ALIASES.get(name, name)]
+    near = get_close_matches(text, [*PRESETS, *ALIASES], 3, 0.5)
+    hint = f"; did you mean {', '.join(near)}?" if near else f"; known: {', '.join(PRESETS)}"
+    raise SizingError(f"framework {framework!r} has no preset{hint}")
+
+
+def preset_fields(preset: Preset, method: str) -> dict[str, Any]:
+    """The fields that a preset sets for a method."""
+    made = dict(preset.fields) | {"framework": preset.name, "method": method}
+    if method == "qlora":
+        made["quant"] = "nf4"
+    made.update(preset.by_method.get(method, {}))
+    return made
+
+
+def make_setup(framework: str, method: str, **changes: Any) -> Setup:
+    """A set-up with a framework's defaults and some fields changed.
+
+    Raises:
+        SizingError: the framework or a field is unknown, or the set-up is none that a run can be.
+    """
+    unknown = set(changes) - _FIELDS
+    if unknown:
+        raise SizingError(f"a set-up has no field {', '.join(sorted(unknown))}")
+    return Setup(**(preset_fields(find_preset(framework), method) | changes))

@@ -57,9 +57,8 @@ def print_table(rows: Sequence[Row], columns: Mapping[str, str]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
-    # Piped output has no width to fit: no value may be cut.
-    width = console.width if console.is_terminal else 200
+    # Piped output has no width to fit: no value may be folded.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 250)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for key, heading in columns.items():
         numeric = any(isinstance(row[key], int | float | Decimal) for row in rows)
@@ -67,7 +66,7 @@ def print_table(rows: Sequence[Row], columns: Mapping[str, str]) -> None:
     for row in rows:
         # Text, not markup: a provider's name is data.
         table.add_row(*(Text(cell(row[key])) for key in columns))
-    console.print(table, width=width)
+    console.print(table)
 
 
 def cell(value: Any) -> str:

@@ -57,12 +57,15 @@ class Kept:
         scores: per token and context position, where scores are materialised.
         stream: per token, the residual stream at its input: what a checkpoint keeps.
         working: per token, the largest set of temporaries during its backward pass.
+        unneeded: per token, what the first block does not keep when nothing before its first
+            adapter has a gradient (a frozen model without checkpointing).
     """
 
     saved: float
     scores: float
     stream: float
     working: float
+    unneeded: float
 
 
 def _norm(spec: ModelSpec, width: float, rows: float, t: Training) -> float:
@@ -194,10 +197,20 @@ def keep(spec: ModelSpec, block: Block, t: Training) -> Kept:
         total += _norm(spec, h, 1, t) + _inputs(entry, h, t) + c * (q + 2 * kv + q) + 4 * heads
         total += _inputs(exits[-1:], out, t, already=True)
 
-    widest = max(width if not spec.experts else 0.0, float(spec.moe_intermediate_size
-                 * spec.experts_per_token), spec.shared_intermediate_size)  # fmt: skip
-    working = c * (2 * widest + 2 * h)
-    if t.eager:
-        scores_working = heads * (2 * c + 4)
-        return Kept(total, scores + scores_working, stream * h, working)
-    return Kept(total, scores, stream * h, working)
+    widest = max(
+        0.0 if spec.experts else width,
+        float(spec.moe_intermediate_size * spec.experts_per_token),
+        float(spec.shared_intermediate_size),
+    )
+    # gradients of the product and of both branches (of the activation's input and output where
+    # not gated), and of the stream; the down projection's input is freed by then
+    copies = 3.0 if tr.gated or tr.activation == "gelu_new" else 2.0
+    working = c * (copies * widest + 2 * h) - (c * widest if t.base else 0.0)
+    unneeded = 0.0
+    if not t.base:
+        unneeded = norms
+        if tr.qk_norm == "head" and "k_proj" not in t.targets:
+            unneeded += _norm(spec, kv, spec.num_kv_heads, t)
+        if tr.parallel and not any(x.name in t.targets for x in mlp):
+            unneeded += _activation(spec, width, t)[0]
+    return Kept(total, scores, stream * h, working, unneeded)

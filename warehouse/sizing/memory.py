@@ -439,30 +439,55 @@ def _training(model: ModelSpec, key: WeightKey, attention: str, dropout: bool) -
     )
 
 
+class KeptSums(NamedTuple):
+    """What the blocks keep together, in bytes per token (scores also per context position).
+
+    Attributes:
+        saved: everything, over all blocks.
+        scores: materialised attention scores, over all blocks.
+        stream: one checkpoint per block.
+        block: the largest block's saved bytes.
+        block_scores: the largest block's scores.
+        working: temporaries of one block's backward pass.
+        unneeded: what a frozen first block does not keep.
+    """
+
+    saved: float
+    scores: float
+    stream: float
+    block: float
+    block_scores: float
+    working: float
+    unneeded: float
+
+
 @lru_cache(maxsize=65536)
-def _kept(
-    model: ModelSpec, key: WeightKey, attention: str, dropout: bool
-) -> tuple[float, float, float, float, float, float]:
-    """Saved and stream bytes per token over all blocks; the largest block's saved, scores,
-    working; scores over all blocks."""
+def _kept(model: ModelSpec, key: WeightKey, attention: str, dropout: bool) -> KeptSums:
     training = _training(model, key, attention, dropout)
-    saved = stream = scores = 0.0
-    one = one_scores = working = 0.0
-    for block, count in model.blocks:
-        k = keep(model, block, training)
-        saved += k.saved * count
-        stream += k.stream * count
-        scores += k.scores * count
-        one, one_scores = max(one, k.saved), max(one_scores, k.scores)
-        working = max(working, k.working)
-    return saved, stream, scores, one, one_scores, working
+    kinds = [(keep(model, block, training), count) for block, count in model.blocks]
+    return KeptSums(
+        sum(k.saved * n for k, n in kinds),
+        sum(k.scores * n for k, n in kinds),
+        sum(k.stream * n for k, n in kinds),
+        max(k.saved for k, _ in kinds),
+        max(k.scores for k, _ in kinds),
+        max(k.working for k, _ in kinds),
+        kinds[0][0].unneeded,
+    )
+
+
+def _tail_bytes(model: ModelSpec, compute_bytes: float, trains: bool) -> float:
+    """What the last norm and the head keep per token."""
+    h = model.hidden_size
+    kept = compute_bytes * h if trains else 0.0  # the head's input
+    if model.traits.norm == "layer":
+        return kept + compute_bytes * h + 8
+    return kept + (4 + (compute_bytes if trains else 0.0)) * h + 4
 
 
 def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
     key = _weight_key(setup)
-    saved, stream, scores, one, one_scores, working = _kept(
-        model, key, setup.attention, setup.lora_dropout
-    )
+    sums = _kept(model, key, setup.attention, setup.lora_dropout)
     tokens = float(setup.tokens)
     seq = float(setup.seq_len)
     if setup.method in {"prefix", "prompt", "ptuning"}:
@@ -482,55 +507,61 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
         gathered = static.outer + 2 * static.block / tensor
     if setup.sharding == "ddp" and shards > 1:
         gathered = static.gradients / tensor  # reduction buckets beside the gradients
-    if "params" in offloaded:
-        weights = 0.0 if full_shard else weights
+    if "params" in offloaded and full_shard:
+        weights = 0.0
 
     # what is kept between forward and backward
     c = DTYPE_BYTES[setup.activation_dtype]
     h, vocab = model.hidden_size, model.vocab_size
     layers = model.num_layers + model.decoder_layers
-    tail = tokens * ((4 + (2 * c if setup.method == "full" else 0)) * h + 4)
-    everything = tokens * (saved + scores * seq)
-    checkpoints = tokens * stream
+    trains_base = setup.method == "full"
+    tail = tokens * _tail_bytes(model, c, trains_base)
+    everything = tokens * (sums.saved + sums.scores * seq)
+    if setup.is_adapter:
+        everything -= tokens * sums.unneeded
+    checkpoints = tokens * sums.stream
     if "activations" in offloaded:
         checkpoints = min(checkpoints, 2 * checkpoints / layers)
-    one_block = tokens * (one + one_scores * seq)
+    one_block = tokens * (sums.block + sums.block_scores * seq)
+    live = one_block
     if setup.grad_checkpointing == "full":
         kept = checkpoints
-        live = one_block
     elif setup.grad_checkpointing == "selective":
         kept = (checkpoints + everything) / 2
-        live = one_block
     else:
         kept, live = everything, 0.0
-    # position ids, cosines and sines of rotary embeddings
-    kept += tokens * (8 + 2 * c * model.head_dim)
+    if model.traits.positions == "rope":
+        # position ids, cosines and sines: one row for the whole batch
+        kept += seq * (8 + 2 * c * model.head_dim)
     per_logit = LOGIT_BYTES[setup.loss_impl]
     if setup.loss_impl == "chunked":
-        per_logit = 12.0 / CHUNKS
+        per_logit /= CHUNKS
+    if per_logit and model.traits.softcap:
+        per_logit += c  # the output of tanh
     logits = tokens * vocab * per_logit
 
     early = setup.grad_accum > 1 and not setup.optimizer_in_backward
     present = gradients if early else 0.0
-    head_grad = 0.0
-    if setup.method == "full":
-        head_grad = model.embedding_params * (static.gradients / max(static.trainable, 1))
-        head_grad *= grad_share
-    steps = static.step * state_share
-    if "optimizer" in offloaded:
-        steps = 0.0
+    grad_bytes = static.gradients / max(static.trainable, 1) * grad_share
+    outer_grad = model.embedding_params * grad_bytes if trains_base else 0.0
+    block_grad = model.blocks[0][0].params * grad_bytes if trains_base else 0.0
+    steps = 0.0 if "optimizer" in offloaded else static.step * state_share
     if setup.optimizer_in_backward:
-        gradients = gradients / layers + head_grad
+        gradients = gradients / layers + outer_grad
         steps = steps / layers
-    work = tokens * working + static.dequantized
-    first = kept + live
-    last = (checkpoints / layers if live else everything / layers) + live
-    start = (max(present, head_grad), first)
-    end = (gradients, last)
-    grads, acts = max(start, end, key=sum)
+    work = tokens * sums.working + static.dequantized
+    # three moments of the backward pass: the last block, the first block, the embedding
+    start = Phase(weights, max(present, outer_grad), states, kept + live, 0.0, gathered, work)
+    later = gradients - block_grad - (0.0 if model.tied else outer_grad)
+    first = (checkpoints if live else everything) / layers + live
+    end = Phase(weights, max(present, later), states, first, 0.0, gathered, work)
+    doubled = 2 * outer_grad if model.tied else 0.0
+    embedding = Phase(
+        weights, max(present, gradients), states, tokens * c * h, 0.0, gathered, doubled
+    )
     return {
         "load": Phase(weights, 0.0, 0.0, 0.0, 0.0, 0.0, static.dequantized),
         "forward_loss": Phase(weights, present, states, kept + tail, logits, gathered, 0.0),
-        "backward": Phase(weights, grads, states, acts, 0.0, gathered, work),
+        "backward": max(start, end, embedding, key=sum),
         "optimizer_step": Phase(weights, gradients, states, 0.0, 0.0, 0.0, steps),
     }

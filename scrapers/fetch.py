@@ -21,7 +21,7 @@ import logging
 import re
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -32,7 +32,6 @@ from urllib.parse import quote
 import httpx
 import stamina
 import stamina.instrumentation
-from aiolimiter import AsyncLimiter
 
 from scrapers.archive import CONDITIONS, Archive, Known, link, packing, writing
 from scrapers.errors import (
@@ -56,6 +55,7 @@ _SECRET_PARAMETER = re.compile(
     r"(?:key|token|sig|signature|secret|password|credential|access[-_]token|auth)=)[^&;#\s'\"]*"
 )
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")  # https://user:password@host
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")  # [Errno -2] Name or service not known
 _ACCEPT: Final[Mapping[Media, str]] = {
     "json": "application/json, */*;q=0.5",
     "html": "text/html, */*;q=0.5",
@@ -106,6 +106,8 @@ class Limits:
     """Longest wait that a server's Retry-After can impose."""
     max_redirects: int = 5
     concurrent_per_host: int = 4
+    give_up_seconds: float = 5.0
+    """A host that refused `attempts` connections in a row, for this long, is down for the run."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,22 @@ class Fetched:
     """Aware UTC."""
     from_cache: bool
     """No new bytes came: the source said that nothing changed, or the page was replayed."""
+
+
+@dataclass
+class _Host:
+    """What this run knows of one host. Times are those of the event loop."""
+
+    slots: asyncio.Semaphore
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when `next_call` has come nearer."""
+    next_call: float = 0.0
+    failed_connects: int = 0
+    """In a row, over all requests."""
+    failing_since: float = 0.0
+    trouble: str = ""
+    """Why the last connection failed."""
 
 
 @dataclass(frozen=True)
@@ -183,10 +201,7 @@ class Fetcher:
         self._environ = environ
         self._clock = clock
         self._secrets: set[str] = set()
-        self._limiters: dict[tuple[str, float], AsyncLimiter] = {}
-        self._slots: dict[str, asyncio.Semaphore] = {}
-        self._paused_until: dict[str, float] = {}
-        self._down: set[str] = set()
+        self._hosts: dict[str, _Host] = {}
         self._client = httpx.AsyncClient(
             follow_redirects=False,
             timeout=httpx.Timeout(
@@ -228,8 +243,8 @@ class Fetcher:
 
         Tries again, with growing and jittered waits, after transport errors, 408, 425, 429 and
         5xx. A Retry-After (seconds or date) holds back every request to that host, up to the cap.
-        Once a host could not be connected to in all attempts, other requests to it are tried only
-        once, until one succeeds.
+        A host that cannot be connected to at all is given up for the run (`give_up_seconds`), so
+        that hundreds of requests to it do not each wait in vain.
 
         Args:
             provider: whose request it is: sets the pace and the keys that may be sent.
@@ -331,12 +346,10 @@ class Fetcher:
         known: Known | None,
         target: Path,
     ) -> _Answer:
-        host = sent.netloc.decode("ascii")
-        limits = self.limits
-        failed_to_connect = 0
+        name, host, limits = _name(sent), self._host(sent), self.limits
 
         def may_pass(error: Exception) -> bool:
-            if host in self._down:
+            if self._is_down(host):
                 return False
             if isinstance(error, BadStatus):
                 return error.status in (408, 425, 429) or error.status >= 500
@@ -351,55 +364,65 @@ class Fetcher:
             wait_jitter=limits.jitter_seconds,
         ):
             with attempt:
-                await self._wait_for_turn(host, provider.seconds_between_calls)
+                await self._wait_for_turn(name, host, provider.seconds_between_calls)
                 try:
-                    async with self._slot(host), asyncio.timeout(limits.answer_seconds):
-                        answer = await self._ask(request, sent, headers, known, target)
+                    async with host.slots, asyncio.timeout(limits.answer_seconds):
+                        return await self._ask(request, sent, headers, known, target)
                 except TimeoutError as error:
-                    raise TimedOut(
-                        f"{host}: no complete answer within {limits.answer_seconds:g} s"
-                    ) from error
-                except httpx.TimeoutException as error:
-                    if isinstance(error, httpx.ConnectTimeout):
-                        failed_to_connect += 1
-                        self._judge_host(host, failed_to_connect)
-                    raise TimedOut(f"{host}: {_reason(error)}") from error
+                    line = f"{name}: no complete answer within {limits.answer_seconds:g} s"
+                    raise TimedOut(line) from error
                 except httpx.TransportError as error:
-                    if isinstance(error, httpx.ConnectError):
-                        failed_to_connect += 1
-                        self._judge_host(host, failed_to_connect)
-                    raise Unreachable(f"{host}: {_reason(error)}") from error
-                self._down.discard(host)
-                return answer
+                    if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+                        self._note_failed_connect(host, _reason(error))
+                    kind = TimedOut if isinstance(error, httpx.TimeoutException) else Unreachable
+                    raise kind(f"{name}: {_reason(error)}") from error
         raise AssertionError("stamina ends with an answer or an error")
 
-    def _judge_host(self, host: str, failed_to_connect: int) -> None:
-        if failed_to_connect >= self.limits.attempts:
-            self._down.add(host)
+    def _host(self, url: httpx.URL) -> _Host:
+        name = _name(url)
+        if name not in self._hosts:
+            self._hosts[name] = _Host(asyncio.Semaphore(self.limits.concurrent_per_host))
+        return self._hosts[name]
 
-    def _slot(self, host: str) -> asyncio.Semaphore:
-        return self._slots.setdefault(host, asyncio.Semaphore(self.limits.concurrent_per_host))
+    async def _wait_for_turn(self, name: str, host: _Host, seconds_between_calls: float) -> None:
+        """Queue for the host; the queue dissolves at once when the host turns out to be down.
 
-    async def _wait_for_turn(self, host: str, seconds_between_calls: float) -> None:
+        Raises:
+            Unreachable: other requests found the host down.
+        """
         now = asyncio.get_running_loop().time
-        while True:
-            while (wait_seconds := self._paused_until.get(host, 0.0) - now()) > 0:
-                await asyncio.sleep(wait_seconds)
-            if seconds_between_calls > 0:
-                key = (host, seconds_between_calls)
-                if key not in self._limiters:
-                    self._limiters[key] = AsyncLimiter(1, seconds_between_calls)
-                await self._limiters[key].acquire()
-            if self._paused_until.get(host, 0.0) <= now():
-                return
+        async with host.turn:
+            while not self._is_down(host) and (wait_seconds := host.next_call - now()) > 0:
+                host.wake.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_seconds):
+                        await host.wake.wait()
+            if self._is_down(host):
+                raise Unreachable(f"{name}: {host.trouble}")
+            host.next_call = now() + seconds_between_calls
 
-    def _pause(self, host: str, retry_after: str) -> None:
+    def _note_failed_connect(self, host: _Host, trouble: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if not host.failed_connects:
+            host.failing_since = now
+        host.failed_connects += 1
+        host.trouble = trouble
+        # Nothing reached the host, so there is nothing to be polite about.
+        host.next_call = now
+        host.wake.set()
+
+    def _is_down(self, host: _Host) -> bool:
+        failing_seconds = asyncio.get_running_loop().time() - host.failing_since
+        limits = self.limits
+        return host.failed_connects >= limits.attempts and failing_seconds >= limits.give_up_seconds
+
+    def _pause(self, url: httpx.URL, retry_after: str) -> None:
+        """Hold back every request to a host, as its Retry-After asks, up to the cap."""
         seconds = _seconds_to_wait(retry_after, self._clock())
         if seconds is not None:
-            until = asyncio.get_running_loop().time() + min(
-                seconds, self.limits.retry_after_cap_seconds
-            )
-            self._paused_until[host] = max(until, self._paused_until.get(host, 0.0))
+            host, now = self._host(url), asyncio.get_running_loop().time()
+            seconds = min(seconds, self.limits.retry_after_cap_seconds)
+            host.next_call = max(host.next_call, now + seconds)
 
     # --- one attempt ---
 
@@ -419,6 +442,7 @@ class Fetcher:
                     sending[condition] = known.headers[version]
         for _ in range(self.limits.max_redirects + 1):
             async with self._stream(request, url, sending) as response:
+                self._host(url).failed_connects = 0
                 if response.has_redirect_location:
                     url = await self._next_hop(request, sent, url, response)
                     if _origin(url) != _origin(sent):
@@ -459,9 +483,9 @@ class Fetcher:
 
     def _bad_status(self, request: Request, url: httpx.URL, response: httpx.Response) -> BadStatus:
         status = response.status_code
-        host = url.netloc.decode("ascii")
+        host = _name(url)
         if "retry-after" in response.headers and (status == 429 or status >= 500):
-            self._pause(host, response.headers["retry-after"])
+            self._pause(url, response.headers["retry-after"])
         message = f"{host}: HTTP {status} {response.reason_phrase}".rstrip() + f" for {url}"
         if status in (401, 403) and request.bearer_env:
             message += f"; is the key in {request.bearer_env} right?"
@@ -499,7 +523,7 @@ class Fetcher:
             NotTheFormat: an encoding that was not asked for, damaged gzip data, or no bytes.
         """
         limit = self.limits.max_bytes
-        host = url.netloc.decode("ascii")
+        host = _name(url)
         length = response.headers.get("content-length", "")
         if length.isdecimal() and int(length) > limit:
             raise TooLarge(f"{host}: an answer of {length} bytes; the cap is {limit}")
@@ -607,7 +631,7 @@ def _reason(error: httpx.TransportError) -> str:
         return "could not connect in time"
     if isinstance(error, httpx.TimeoutException):
         return "went silent"
-    return str(error) or type(error).__name__
+    return _ERRNO.sub("", str(error)) or type(error).__name__
 
 
 def _seconds_to_wait(retry_after: str, now: datetime) -> float | None:
@@ -628,6 +652,11 @@ def _seconds_to_wait(retry_after: str, now: datetime) -> float | None:
 
 
 # --- hosts ---
+
+
+def _name(url: httpx.URL) -> str:
+    """Return host and, if not the scheme's own, port."""
+    return url.netloc.decode("ascii")
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:

@@ -19,6 +19,7 @@ from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from scrapers.errors import (
@@ -48,6 +49,7 @@ FAST = Limits(
     longest_wait_seconds=0.01,
     jitter_seconds=0.001,
     retry_after_cap_seconds=0.2,
+    give_up_seconds=0.0,
 )
 ONCE = Limits(**{**vars(FAST), "attempts": 1})
 
@@ -154,7 +156,7 @@ def test_a_slow_drip_hits_the_cap_on_the_whole_answer(server: Server, tmp_path: 
     started = time.perf_counter()
     with pytest.raises(TimedOut, match=r"no complete answer within 0\.5 s"):
         fetch(tmp_path, ask(server, Answer(b"[" + b" " * 999 + b"]", drip_seconds=0.02)), ONCE)
-    assert time.perf_counter() - started < 2
+    assert time.perf_counter() - started < 5
     assert archived(tmp_path) == ["run-1/toy/observed_at"]
 
 
@@ -162,7 +164,7 @@ def test_retry_after_is_honoured_up_to_the_cap(server: Server, tmp_path: Path) -
     refusal = Answer(b"slow down", 429, {"Retry-After": "3600"})
     started = time.perf_counter()
     page, _ = fetch(tmp_path, ask(server, refusal, Answer(b"[1]")))
-    assert 0.2 <= time.perf_counter() - started < 1.5
+    assert 0.2 <= time.perf_counter() - started < 10
     assert page.json() == [1]
     assert server.count("/p") == 2
 
@@ -180,8 +182,9 @@ def test_retry_after_holds_back_every_request_to_that_host(server: Server, tmp_p
     async def go() -> None:
         async with Fetcher(tmp_path, "r", {}, limits) as fetcher:
             one = asyncio.create_task(fetcher.fetch(PROVIDER, "a", 1, Get(server.url("/p"))))
-            while not fetcher._paused_until:
+            while not times:
                 await asyncio.sleep(0.001)
+            await asyncio.sleep(0.05)
             await asyncio.gather(one, fetcher.fetch(PROVIDER, "b", 1, Get(server.url("/p"))))
 
     asyncio.run(go())
@@ -258,20 +261,39 @@ def test_damaged_or_unasked_encodings_are_refused(server: Server, tmp_path: Path
 def test_a_dead_host_is_given_up_for_all_its_requests(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    patient = Provider("toy", "Toy", "", seconds_between_calls=60)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
 
-        async def go() -> None:
+        async def go() -> list[Any]:
             async with Fetcher(tmp_path, "r", {}, FAST) as fetcher:
-                for name, retries in (("a", 2), ("b", 0)):
-                    caplog.clear()
-                    with pytest.raises(Unreachable):
-                        await fetcher.fetch(PROVIDER, name, 1, Get(url))
-                    assert sum("again in" in m for m in caplog.messages) == retries
+                names = (f"n{n}" for n in range(50))
+                calls = (fetcher.fetch(patient, name, 1, Get(url)) for name in names)
+                return await asyncio.gather(*calls, return_exceptions=True)
 
+        started = time.perf_counter()
         with caplog.at_level(logging.INFO):
-            asyncio.run(go())
+            found = asyncio.run(go())
+    assert time.perf_counter() - started < 5
+    assert {type(error) for error in found} == {Unreachable}
+    assert len({str(error) for error in found}) == 1
+    assert len(caplog.messages) < 10  # the rest of the queue did not even try
+
+
+def test_a_host_that_answers_again_is_not_down(server: Server, tmp_path: Path) -> None:
+    server.scripts["/p"] = [Answer()]
+
+    async def go() -> None:
+        async with Fetcher(tmp_path, "r", {}, FAST) as fetcher:
+            request = Get(server.url("/p"))
+            host = fetcher._host(httpx.URL(request.url))
+            for _ in range(3):
+                for _ in range(FAST.attempts - 1):
+                    fetcher._note_failed_connect(host, "refused")
+                await fetcher.fetch(PROVIDER, "a", 1, request)
+
+    asyncio.run(go())
 
 
 # --- not what was asked ---
@@ -345,7 +367,7 @@ def test_a_gzip_bomb_is_defused(server: Server, tmp_path: Path) -> None:
     started = time.perf_counter()
     with pytest.raises(TooLarge):
         fetch(tmp_path, ask(server, Answer(bomb, headers={"Content-Encoding": "gzip"})))
-    assert time.perf_counter() - started < 1
+    assert time.perf_counter() - started < 5
     assert server.count("/p") == 1
     assert archived(tmp_path) == ["run-1/toy/observed_at"]
 

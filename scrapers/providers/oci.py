@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import partial
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from scrapers.errors import UnknownShape
 from scrapers.offer import Fee, FeeKind, Market, Offer, Reject, Row
@@ -69,24 +69,36 @@ BALANCED_VPUS_PER_GB: Final = 10
 https://docs.oracle.com/iaas/Content/Block/Concepts/blockvolumeperformance.htm"""
 
 
-def _tiers(item: Any) -> tuple[str, list[Any]]:
-    """Return the currency and its pay-as-you-go prices: USD, else the only one that is stated."""
-    stated = {one["currencyCode"]: one["prices"] for one in item["currencyCodeLocalizations"]}
-    if "USD" not in stated and len(stated) != 1:
-        raise ValueError(f"no USD price among {sorted(stated)}")
-    currency = "USD" if "USD" in stated else next(iter(stated))
-    return currency, [tier for tier in stated[currency] if tier["model"] == "PAY_AS_YOU_GO"]
+class _Terms(NamedTuple):
+    """What a part costs per unit: (from this monthly quantity, price), in one currency."""
+
+    currency: Any  # as stated: the contract knows the currencies
+    tiers: list[tuple[Decimal, Decimal]]
 
 
-def _flat(item: Any) -> tuple[str, Decimal]:
-    currency, tiers = _tiers(item)
-    if len(tiers) != 1 or tiers[0].get("rangeMin"):
-        raise ValueError(f"{len(tiers)} prices where one is documented")
-    return currency, number(tiers[0]["value"])
+def _read_terms(item: Any) -> _Terms | Reject:
+    """Read the pay-as-you-go prices of a part: in USD, else in the only currency stated.
+
+    A zero is an allowance only where a paid tier follows it.
+    """
+    try:
+        stated = {one["currencyCode"]: one["prices"] for one in item["currencyCodeLocalizations"]}
+        if "USD" not in stated and len(stated) != 1:
+            raise ValueError(f"no USD price among {sorted(stated)}")
+        currency = "USD" if "USD" in stated else next(iter(stated))
+        tiers = [
+            (number(tier.get("rangeMin") or 0), number(tier["value"]))
+            for tier in stated[currency]
+            if tier["model"] == "PAY_AS_YOU_GO"
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return refuse("unreadable row", item, f"{type(error).__name__}: {error}")
+    if not any(price for _, price in tiers):
+        return refuse("zero price" if tiers else "no price", item)
+    return _Terms(currency, tiers)
 
 
-def _offer(item: Any, shape: Mapping[str, str], market: Market) -> Offer:
-    currency, per_gpu = _flat(item)
+def _offer(shape: Mapping[str, str], market: Market, terms: _Terms) -> Offer:
     share = _PREEMPTIBLE_SHARE if market == "spot" else 1
     sizes = ("gpu_memory_gib", "vcpus", "memory_gib")
     gpu_memory_gib, vcpus, memory_gib = (Decimal(shape[k]) if shape[k] else None for k in sizes)
@@ -99,59 +111,62 @@ def _offer(item: Any, shape: Mapping[str, str], market: Market) -> Offer:
         gpu_memory_gib=gpu_memory_gib,
         vcpus=vcpus,
         memory_gib=memory_gib,
-        price_per_hour=money(per_gpu * Decimal(shape["gpu_count"]) * share),
-        currency=currency,  # type: ignore[arg-type]  # the contract checks it
+        price_per_hour=money(terms.tiers[0][1] * Decimal(shape["gpu_count"]) * share),
+        currency=terms.currency,
     )
 
 
 def _read_gpu_part(item: Mapping[str, Any]) -> Iterator[Row | Reject]:
-    shapes = SHAPES.get(str(item.get("partNumber")))
+    shapes, terms = SHAPES.get(str(item.get("partNumber"))), _read_terms(item)
     if item.get("metricName") != "GPU Per Hour":
         yield refuse("unknown unit", item, str(item.get("metricName")))
     elif shapes is None:
         yield refuse("unknown part number", item, str(item.get("displayName")))
+    elif isinstance(terms, Reject):
+        yield terms
+    elif len(terms.tiers) != 1:
+        yield refuse("volume price", item)
     else:
         for shape in shapes:
-            yield attempt(item, partial(_offer, item, shape, "on_demand"))
+            yield attempt(item, partial(_offer, shape, "on_demand", terms))
             if shape["shape"].startswith("VM."):
-                yield attempt(item, partial(_offer, item, shape, "spot"))
+                yield attempt(item, partial(_offer, shape, "spot", terms))
 
 
-def _fee(item: Any, kind: FeeKind, currency: str, tier: Any, performance: Any = None) -> Fee:
+def _fee(item: Any, kind: FeeKind, terms: _Terms, tier: int, level: str = "") -> Fee:
+    start, price = terms.tiers[tier]
     # "Outbound Data Transfer - Originating in Middle East and Africa": a group of regions
     origin = item["displayName"].partition("Originating in ")[2]
-    price, level = number(tier["value"]), ""
-    if performance is not None:
-        unit_currency, per_unit = _flat(performance)
-        if unit_currency != currency:
-            raise ValueError(f"storage in {currency}, performance in {unit_currency}")
-        price += per_unit * BALANCED_VPUS_PER_GB
-        level = f" + {BALANCED_VPUS_PER_GB} Performance Units"
     return Fee(
         kind=kind,
         product=item["displayName"] + level,
         region=origin or "global",
-        from_tier_gb=number(tier.get("rangeMin") or 0),
+        from_tier_gb=start,
         price=money(price),
         unit="gb" if kind == "egress" else "gb_month",
-        currency=currency,  # type: ignore[arg-type]  # the contract checks it
+        currency=terms.currency,
     )
 
 
-def _read_fees(item: Any, kind: FeeKind, performance: Any) -> Iterator[Row | Reject]:
-    try:
-        currency, tiers = _tiers(item)
-        is_free = not any(tier["value"] for tier in tiers)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        yield refuse("unreadable row", item, f"{type(error).__name__}: {error}")
+def _read_fee(item: Mapping[str, Any], kind: FeeKind) -> Iterator[Row | Reject]:
+    terms = _read_terms(item)
+    if isinstance(terms, Reject):
+        yield terms
         return
-    if is_free:  # a zero is an allowance only where a paid tier follows it
-        yield refuse("zero price", item)
+    for tier in range(len(terms.tiers)):
+        yield attempt(item, partial(_fee, item, kind, terms, tier))
+
+
+def _read_balanced_volume(storage: Any, performance: Any) -> Iterator[Row | Reject]:
+    """Add the performance units of the default volume to the price of bare storage."""
+    bare, unit = _read_terms(storage), _read_terms(performance)
+    if isinstance(bare, Reject) or isinstance(unit, Reject) or bare.currency != unit.currency:
+        yield refuse("unreadable row", performance, "no price that goes with the storage price")
         return
-    for tier in tiers:
-        yield attempt(item, partial(_fee, item, kind, currency, tier))
-        if performance is not None:
-            yield attempt(item, partial(_fee, item, kind, currency, tier, performance))
+    price = bare.tiers[0][1] + unit.tiers[0][1] * BALANCED_VPUS_PER_GB
+    both = _Terms(bare.currency, [(Decimal(0), price)])
+    level = f" + {BALANCED_VPUS_PER_GB} Performance Units"
+    yield attempt(storage, partial(_fee, storage, "block_storage", both, 0, level))
 
 
 def parse(pages: Pages) -> Iterator[Row | Reject]:
@@ -175,5 +190,6 @@ def parse(pages: Pages) -> Iterator[Row | Reject]:
             if _LICENCE not in str(item.get("displayName")):
                 yield from once_each(_read_gpu_part(item))
         elif (kind := _FEES.get(str(item.get("partNumber")))) is not None:
-            is_volume = item.get("partNumber") == _BLOCK_STORAGE
-            yield from _read_fees(item, kind, parts.get(_BLOCK_PERFORMANCE) if is_volume else None)
+            yield from _read_fee(item, kind)
+    if _BLOCK_STORAGE in parts and _BLOCK_PERFORMANCE in parts:
+        yield from _read_balanced_volume(parts[_BLOCK_STORAGE], parts[_BLOCK_PERFORMANCE])

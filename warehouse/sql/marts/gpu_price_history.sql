@@ -1,0 +1,34 @@
+-- The cheapest offer of each GPU and market on every day on which any provider was read.
+-- grain: gpu, market, day
+-- units: USD per GPU and hour
+-- An offer counts from its first sighting until it is found changed or gone, as at the day's end.
+with days as (
+    select distinct observed_at::date as "day"
+    from staging.outcomes
+    where status = 'ok'
+)
+
+select
+    s.gpu,
+    s.market,
+    days."day",
+    count(*) as offers,
+    count(distinct s.provider) as providers,
+    min(s.price_usd_per_gpu_hour) as price_usd_per_gpu_hour,
+    arg_min(s.provider, s.price_usd_per_gpu_hour) as provider,
+    arg_min(s.provider_name, s.price_usd_per_gpu_hour) as provider_name,
+    arg_min(s.sku, s.price_usd_per_gpu_hour) as sku,
+    arg_min(s.region, s.price_usd_per_gpu_hour) as region,
+    arg_min(s.is_baseline, s.price_usd_per_gpu_hour) as is_baseline
+from days
+inner join staging.offer_spans as s
+    on
+        s.valid_from < days."day" + interval 1 day
+        and (s.valid_to is null or s.valid_to >= days."day" + interval 1 day)
+-- A slice is no whole GPU, and an offer that is sold out cannot be rented.
+where
+    s.market in ('on_demand', 'spot')
+    and s.gpu is not null
+    and s.gpu_count >= 1
+    and s.is_available is distinct from false
+group by s.gpu, s.market, days."day"

@@ -225,7 +225,7 @@ def setup_from_row(row: Mapping[str, str]) -> Setup:
         # its optimiser goes tensor by tensor. On the meta device peft never casts an adapter to
         # the base model's precision, so adapters are fp32 whatever the column asks for.
         made.update(attention="flash", foreach=False, kbit_fp32=False, adapter_dtype="fp32",
-                    grad_checkpointing="none")  # fmt: skip
+                    grad_checkpointing="none", outputs_kept=False, autocast=False)  # fmt: skip
         if weights == "nf4":
             weights, quant = "bf16", "nf4-dq"
     if weights.startswith("fp32 ("):
@@ -294,7 +294,25 @@ def setup_from_row(row: Mapping[str, str]) -> Setup:
         made["offload"] = "params+optimizer" if offload.startswith("cpu") else offload
     if _flag(row, "compile"):
         made["compile"] = True
+    made.update(_noted(row))
     return Setup(**made)
+
+
+def _noted(row: Mapping[str, str]) -> dict[str, Any]:
+    """Settings that a measured row states in words, in its note."""
+    note = (row.get("note") or "").lower()
+    made: dict[str, Any] = {}
+    if "no autocast" in note:
+        made["autocast"] = False
+    elif "autocast" in note:
+        made["autocast"] = True
+    if "accelerated-peft" in note:
+        made["kbit_fp32"] = False
+    if "foak" in note or "liger" in note:
+        made["fast_kernels"] = True
+    if "optimizer_in_bwd" in note and "no optimizer_in_bwd" not in note:
+        made["optimizer_in_backward"] = True
+    return made
 
 
 __all__ = ["OUTPUT", "PHASES", "approximate", "find_model", "setup_from_row", "size_rows"]

@@ -42,7 +42,8 @@ LOGIT_BYTES: Final = {
 """Bytes per token and vocabulary entry that live at the loss.
 
 standard: transformers 5 casts the logits to fp32 and keeps their log-softmax (4); its backward
-holds the gradient of the loss (4) and of the logits (4). fused_ce: the kernel writes the gradient
+holds the gradient of the loss (4) and of the logits (4); a loop that keeps the model's output adds
+the logits as the head made them. fused_ce: the kernel writes the gradient
 over the logits. fused_linear_ce, cut_ce, chunked: logits of one chunk at a time."""
 CHUNKS: Final = 8
 """Chunks of torchtune's and TRL's chunked cross entropy."""
@@ -293,18 +294,30 @@ class WeightKey(NamedTuple):
     grad_dtype: str | None
     state_dtype: str | None
     foreach: bool
+    autocast: bool
+    experts: bool
+    fast: bool
+    sharded: bool
 
 
 def _weight_key(s: Setup) -> WeightKey:
     return WeightKey(
         s.method, s.weight_dtype, s.activation_dtype, s.quant, s.adapter_dtype, s.kbit_fp32,
         s.lora_rank, s.lora_targets, s.modules_to_save, s.optimizer, s.master_weights,
-        s.grad_dtype, s.state_dtype, s.foreach,
+        s.grad_dtype, s.state_dtype, s.foreach, s.autocast, s.quantize_experts, s.fast_kernels,
+        s.sharding in {"fsdp", "zero3"} and s.gpus > 1,
     )  # fmt: skip
 
 
-def packed(linear: Linear) -> bool:
-    """Whether a 4- or 8-bit loader replaces this matrix: an `nn.Linear` inside a block."""
+def packed(linear: Linear, experts: bool = True) -> bool:
+    """Whether a 4- or 8-bit loader replaces this matrix: an `nn.Linear` inside a block.
+
+    Args:
+        linear: the matrix.
+        experts: whether the loader also packs the stacked experts of a mixture layer.
+    """
+    if linear.role == "expert":
+        return experts
     return linear.module and not linear.conv1d
 
 
@@ -318,11 +331,11 @@ def _static(model: ModelSpec, key: WeightKey) -> Static:
     if key.quant == "none":
         base = total * weight_bytes
     else:
-        inside = sum(x.weights * n for x, n in linears if packed(x))
+        inside = sum(x.weights * n for x, n in linears if packed(x, key.experts))
         rest = total - inside
         base = inside * QUANT_BITS[key.quant] / 8 + rest * (4.0 if key.kbit_fp32 else weight_bytes)
         if key.quant == "int8":  # one fp32 scale per output row
-            base += sum(4 * x.d_out * x.copies * n for x, n in linears if packed(x))
+            base += sum(4 * x.d_out * x.copies * n for x, n in linears if packed(x, key.experts))
     adapters, largest = _adapters(model, key)
     vocabulary = model.embedding_params + model.head_params
     if key.method in {"full", "galore", "qgalore"}:
@@ -363,12 +376,18 @@ def _static(model: ModelSpec, key: WeightKey) -> Static:
         step = 2.0 * largest * state_bytes
     else:
         step = 0.0
-    block = max((b.params for b, _ in model.blocks), default=0) * compute_bytes
+    largest_block = max((b for b, _ in model.blocks), key=lambda b: b.params, default=None)
+    inner = largest_block.params if largest_block else 0
+    if key.quant == "none" or largest_block is None:
+        block = inner * compute_bytes
+    else:
+        pack = sum(x.weights for x in largest_block.linears if packed(x, key.experts))
+        block = pack * QUANT_BITS[key.quant] / 8 + (inner - pack) * compute_bytes
     outer = (vocabulary + model.outer_params) * compute_bytes
     dequantized = 0.0
     if key.quant != "none":
         dequantized = compute_bytes * max(
-            (x.d_in * x.d_out for x, _ in linears if packed(x)), default=0
+            (x.d_in * x.d_out for x, _ in linears if packed(x, key.experts)), default=0
         )
     return Static(
         base,
@@ -427,13 +446,20 @@ def _training(model: ModelSpec, key: WeightKey, attention: str, dropout: bool) -
     targets: frozenset[str] = frozenset()
     if key.method in {"lora", "qlora", "dora"}:
         targets = _lora_targets(model, key.targets)
+    prepared = key.quant != "none" and key.kbit_fp32
+    compute = DTYPE_BYTES[key.compute_dtype]
+    adapter = DTYPE_BYTES[key.adapter_dtype]
+    if prepared and not key.autocast:
+        compute = 4.0  # fp32 embeddings make every activation fp32
+    elif key.autocast:
+        adapter = compute  # the fp32 copy is cast again before the product and not kept
     return Training(
         base=key.method in {"full", "galore", "qgalore"},
         targets=targets,
         rank=key.rank if targets else 0,
-        compute_bytes=DTYPE_BYTES[key.compute_dtype],
-        adapter_bytes=DTYPE_BYTES[key.adapter_dtype],
-        fp32_stream=key.quant != "none" and key.kbit_fp32,
+        compute_bytes=compute,
+        adapter_bytes=adapter,
+        fp32_stream=prepared or (key.autocast and key.sharded and bool(targets)),
         eager=attention == "eager" or model.model_type == "bloom",
         dropout=dropout,
     )
@@ -488,6 +514,8 @@ def _tail_bytes(model: ModelSpec, compute_bytes: float, trains: bool) -> float:
 def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
     key = _weight_key(setup)
     sums = _kept(model, key, setup.attention, setup.lora_dropout)
+    c = DTYPE_BYTES[setup.activation_dtype]
+    prepared = setup.quant != "none" and setup.kbit_fp32
     tokens = float(setup.tokens)
     seq = float(setup.seq_len)
     if setup.method in {"prefix", "prompt", "ptuning"}:
@@ -502,16 +530,18 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
     states = 0.0 if "optimizer" in offloaded else static.states * state_share
     weights = (static.base + static.adapters) * weight_share
     gradients = static.gradients * grad_share
-    gathered = 0.0
+    gathered = unit = 0.0
     if full_shard:
-        gathered = static.outer + 2 * static.block / tensor
+        unit = static.block / tensor
+        if setup.method == "full":
+            unit += static.block / tensor + model.embedding_params * c  # their gradients
+        gathered = static.outer
     if setup.sharding == "ddp" and shards > 1:
         gathered = static.gradients / tensor  # reduction buckets beside the gradients
     if "params" in offloaded and full_shard:
         weights = 0.0
 
     # what is kept between forward and backward
-    c = DTYPE_BYTES[setup.activation_dtype]
     h, vocab = model.hidden_size, model.vocab_size
     layers = model.num_layers + model.decoder_layers
     trains_base = setup.method == "full"
@@ -536,6 +566,8 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
     per_logit = LOGIT_BYTES[setup.loss_impl]
     if setup.loss_impl == "chunked":
         per_logit /= CHUNKS
+    if per_logit >= LOGIT_BYTES["standard"] and setup.outputs_kept:
+        per_logit += 4.0 if prepared else c
     if per_logit and model.traits.softcap:
         per_logit += c  # the output of tanh
     logits = tokens * vocab * per_logit
@@ -551,10 +583,12 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
         steps = steps / layers
     work = tokens * sums.working + static.dequantized
     # three moments of the backward pass: the last block, the first block, the embedding
-    start = Phase(weights, max(present, outer_grad), states, kept + live, 0.0, gathered, work)
+    start = Phase(
+        weights, max(present, outer_grad), states, kept + live, 0.0, gathered + unit, work
+    )
     later = gradients - block_grad - (0.0 if model.tied else outer_grad)
     first = (checkpoints if live else everything) / layers + live
-    end = Phase(weights, max(present, later), states, first, 0.0, gathered, work)
+    end = Phase(weights, max(present, later), states, first, 0.0, gathered + unit, work)
     doubled = 2 * outer_grad if model.tied else 0.0
     embedding = Phase(
         weights, max(present, gradients), states, tokens * c * h, 0.0, gathered, doubled

@@ -90,6 +90,11 @@ class Setup:
         compile: whether torch.compile fuses element-wise chains.
         autocast: whether fp32 weights are cast to `compute_dtype` per operation.
         lora_dropout: whether LoRA inputs go through a dropout (each target then saves its own).
+        outputs_kept: whether the training loop holds the model's output, and with it the logits,
+            until after the backward pass.
+        quantize_experts: whether the loader also packs stacked experts.
+        fast_kernels: whether norms, rotary embeddings and LoRA run as fused kernels that keep
+            their input once, in compute precision (Unsloth, fms-acceleration's "foak", Liger).
     """
 
     method: str = "lora"
@@ -123,6 +128,9 @@ class Setup:
     compile: bool = False
     autocast: bool = False
     lora_dropout: bool = False
+    outputs_kept: bool = True
+    quantize_experts: bool = True
+    fast_kernels: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no run can be.

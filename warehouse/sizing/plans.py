@@ -39,7 +39,7 @@ PLAN_COLUMNS: Final = (
     "vram_activations_gib", "vram_logits_gib", "vram_overhead_gib", "vram_needed_gib",
     "vram_usable_gib", "fits", "reason", "bound_by", "tokens_per_s_low", "tokens_per_s",
     "tokens_per_s_high", "hours_low", "hours", "hours_high", "checkpoint_gib",
-    "weights_download_gib",
+    "weights_download_gib", "output_gib",
 )  # fmt: skip
 """Keys of every plan row. Memory in GiB per GPU, speed in tokens per second of the whole machine,
 hours of training without start-up, interruptions or evaluation."""
@@ -242,6 +242,13 @@ def checkpoint_gib(sized: Estimate) -> float:
     return trained * (weight_bytes + copies.get(setup.optimizer, 2.0) * state_bytes) / GIB
 
 
+def output_gib(sized: Estimate) -> float:
+    """GiB of what is taken home: the adapter as it is trained, or all weights in 16 bits."""
+    setup = sized.setup
+    width = DTYPE_BYTES[setup.adapter_dtype] if setup.is_adapter else 2.0
+    return sized.trainable_params * width / GIB
+
+
 @lru_cache(maxsize=4096)
 def weights_download_gib(model: ModelSpec, quant: str) -> float:
     """GiB of base weights fetched before training: the published checkpoint.
@@ -387,6 +394,7 @@ def _described(choice: _Choice, usable: float) -> dict[str, object]:
         vram_needed_gib=choice.needed,
         vram_usable_gib=usable,
         checkpoint_gib=checkpoint_gib(choice.sized),
+        output_gib=output_gib(choice.sized),
     )
     return row
 

@@ -102,6 +102,7 @@ class Work(NamedTuple):
     synchronises: bool
     adapters_per_layer: int
     watts: float | None
+    plain_network: bool
 
 
 @dataclass(frozen=True)
@@ -130,12 +131,14 @@ class Constants:
     attention_hopper: float = 0.35
     attention_fused: float = 0.5
     watts: float = 1.0
-    power: float = 0.4
+    overlap_trainer: float = 1.4
     ridge: float = 1.0
-    logits: float = 16.0
-    nf4: float = 8.0
+    nf4: float = 12.0
     gptq: float = 30.0
     overlap: float = 2.0
+    launch_overlap: float = 4.0
+    head_exposed: float = 0.5
+    plain_network: float = 1.3
     link_share: float = 0.7
     pcie_share: float = 0.35
     moe_seconds: float = 0.006
@@ -151,6 +154,9 @@ class Constants:
     step_seconds: float = 0.01
     traffic: Mapping[str, float] = field(
         default_factory=lambda: {"fused": 0.7, "compiled": 0.7, "eager": 1.0, "trainer": 1.2}
+    )
+    logits: Mapping[str, float] = field(
+        default_factory=lambda: {"fused": 10.0, "compiled": 12.0, "eager": 16.0, "trainer": 20.0}
     )
     layer_seconds: Mapping[str, float] = field(
         default_factory=lambda: {
@@ -213,7 +219,8 @@ def peak_flops(card: Card, precision: str) -> float:
     """The card's dense matrix peak in a precision, FLOP/s.
 
     A precision without hardware runs in the next wider one: fp8 on Ampere is bf16, bf16 on Volta
-    is fp16, fp4 counts as twice fp8 where the card has fp4 units (NVIDIA Blackwell data sheets).
+    is fp16, fp4 counts as twice fp8 where the card has fp4 units, three times on Blackwell
+    Ultra (NVIDIA data sheets: B200 4.5 and 9, B300 4.5 and 14 PFLOPS dense).
     """
     half = card.bf16_dense_tflops or card.fp16_dense_tflops or card.fp32_tflops
     if half is None:
@@ -226,28 +233,37 @@ def peak_flops(card: Card, precision: str) -> float:
     elif precision in ("fp8", "fp4") and card.fp8_dense_tflops:
         peak = card.fp8_dense_tflops
         if precision == "fp4" and card.fp4_tensor:
-            peak *= 2.0
+            peak *= 3.0 if "ultra" in card.architecture.lower() else 2.0
     elif precision == "int8" and card.int8_dense_tops:
         peak = card.int8_dense_tops
     return peak * 1e12
 
 
-_TFLOPS_PER_WATT: Final = {"turing": 0.5, "volta": 0.4, "ampere": 0.8, "ada": 1.1, "blackwell": 1.3}
-"""What a board sustains per watt in dense matrix products, by process generation (12, 8 and 4 nm):
-low-power boards (L4, T4, A10) are sold with a peak their power limit cannot hold."""
+_TFLOPS_PER_WATT: Final = {
+    "pascal": 0.1,
+    "volta": 0.45,
+    "turing": 0.5,
+    "ampere": 0.85,
+    "ada": 1.1,
+    "hopper": 1.3,
+    "blackwell": 1.8,
+    "cdna2": 0.7,
+    "cdna3": 1.0,
+    "cdna4": 1.8,
+}
+"""What a board sustains per watt in dense 16-bit matrix products, by process generation (16 to
+4 nm): between the peak and the board power of the best-cooled card of each. Cards with a low power
+limit (L4, T4, H100 PCIe, MI300X) are sold with a peak that it does not let them hold."""
 
 
 def _power_share(work: Work, card: Card, fit: Constants) -> float:
     """The share of peak that the card's power limit lets it hold, at most 1."""
-    share = 1.0
-    family, _, memory = card.architecture_key.partition("-")
-    if memory == "gddr" and card.tdp_watts and family in _TFLOPS_PER_WATT:
-        half = peak_flops(card, "bf16") / 1e12
-        held = fit.watts * _TFLOPS_PER_WATT[family] * card.tdp_watts / half
-        share = held / (1.0 + held**4) ** 0.25
-    if work.watts and card.tdp_watts and work.watts < card.tdp_watts:
-        share *= (work.watts / card.tdp_watts) ** fit.power
-    return share
+    watts = work.watts or card.tdp_watts
+    per_watt = _TFLOPS_PER_WATT.get(card.generation)
+    if not watts or per_watt is None:
+        return 0.8
+    held = fit.watts * per_watt * watts / (peak_flops(card, "bf16") / 1e12)
+    return float(held / (1.0 + held**4) ** 0.25)
 
 
 def _precision_share(card: Card, precision: str, fit: Constants) -> float:
@@ -280,7 +296,7 @@ def _traffic_bytes(work: Work, fit: Constants) -> float:
     if not work.flash:
         heads = shape.query / 128
         bytes_moved += 20.0 * heads * work.attended * shape.layers
-    return bytes_moved + fit.logits * shape.vocab
+    return bytes_moved + fit.logits[work.stack] * shape.vocab
 
 
 def step_time(work: Work, card: Card, fit: Constants) -> StepTime:
@@ -329,7 +345,8 @@ def step_time(work: Work, card: Card, fit: Constants) -> StepTime:
         / tokens_gpu
     )
     busy = arithmetic + attention + traffic + dequantise
-    busy = (busy**4 + launches**4) ** 0.25
+    sharp = fit.launch_overlap
+    busy = (busy**sharp + launches**sharp) ** (1.0 / sharp)
     if work.synchronises:
         waits = fit.moe_seconds * shape.layers * work.tensor / tokens_gpu
         busy += waits
@@ -341,11 +358,18 @@ def step_time(work: Work, card: Card, fit: Constants) -> StepTime:
     state = 28.0 * work.trainable_params / (work.tensor * work.pipeline) / shards
     optimizer = (state / bandwidth + fit.step_seconds) / tokens_step
     overlapped, exposed = _links(work, card, fit, replicas, tokens_step)
-    blended = (busy**fit.overlap + overlapped**fit.overlap) ** (1.0 / fit.overlap)
+    power = fit.overlap_trainer if work.stack == "trainer" else fit.overlap
+    blended = (busy**power + overlapped**power) ** (1.0 / power)
     chunks = fit.interleave if work.pipeline > 1 else 1.0
     bubble = (work.pipeline - 1) / (max(work.micro_batches, 1.0) * chunks)
+    if work.pipeline > 1:
+        # the stage with the output head works longer, the others wait for it
+        head = shape.vocab * shape.hidden / matrix_params(shape)
+        bubble += fit.head_exposed * head * (work.pipeline - 1)
     nodes = max(1.0, work.gpus / work.fast_domain)
     slow = 1.0 + fit.straggler * math.log2(nodes)
+    if work.plain_network:
+        slow *= fit.plain_network
     total = ((blended + exposed) * (1.0 + bubble) + optimizer) * slow
     return StepTime(
         arithmetic,

@@ -143,13 +143,19 @@ def stack_of(framework: str, note: str = "") -> str:
     return "eager"
 
 
+_NAMED: Final = ("mlperf", "llama-factory", "nemo automodel")
+
+
 def framework_key(framework: str) -> str:
-    """A framework's name without version or remarks: `Megatron-Bridge 26.06` -> megatron-bridge."""
-    text = framework.lower().strip()
-    if text.startswith("mlperf"):
-        return "mlperf"
-    found = re.match(r"[a-z_.+\-]+(?: [a-z+]+)*", text)
-    return found[0].strip() if found else text
+    """A program's own name, without version, remarks or plug-ins.
+
+    `Megatron-Bridge 26.06` is megatron-bridge, `HF Trainer + DeepSpeed` is hf trainer.
+    """
+    first = re.split(r"[+/(]|\s\d", framework.lower(), maxsplit=1)[0].strip()
+    for name in _NAMED:
+        if first.startswith(name):
+            return name
+    return first
 
 
 def _text(row: Mapping[str, object], name: str) -> str:
@@ -319,15 +325,14 @@ def read_row(
     found = re.search(r"zero-?(\d)", lower)
     if found:
         shard = f"zero{found[1]}"
+    seq = _float(row, "seq_len") or 512.0
     global_batch = _float(row, "global_batch")
     micro = _float(row, "micro_batch")
     if "submission" in lower:
-        # one sample spread over several GPUs: tensor- and context-parallel
-        split = max(1.0, gpus / (global_batch or gpus))
-        tensor = int(min(8 if gpus >= 8 else gpus, split))
+        # not stated: what the memory asks for and what is left when samples are fewer than GPUs
+        tensor = _split_for_memory(shape, card, precision, seq, gpus)
+        split = max(float(tensor), gpus / (global_batch or gpus))
         context = max(1, int(split // tensor))
-        if shape.params > 3e10:
-            tensor = max(tensor, 1)
         shard = "zero1"
     model_gpus = tensor * pipeline * context
     replicas = max(1.0, gpus / model_gpus)
@@ -338,7 +343,6 @@ def read_row(
         batches = max(1.0, global_batch / (micro * replicas))
     else:
         batches = max(_UNSTATED_ACCUMULATION, 4.0 * pipeline if pipeline > 1 else 1.0)
-    seq = _float(row, "seq_len") or 512.0
     useful = 1.0
     tokens = micro * seq
     attended = seq
@@ -346,9 +350,9 @@ def read_row(
     if unpacked or not _text(row, "seq_len"):
         # alpaca-like samples: about 100-250 tokens; a batch is as long as its longest sample
         mean = min(seq, 200.0)
-        stated = re.search(r"about (\d+)(?: tokens)? each", note)
-        if stated:
-            mean = float(stated[1])
+        each = re.search(r"about (\d+)(?: tokens)? each", note)
+        if each:
+            mean = float(each[1])
         longest = min(seq, mean * (1.0 + 0.5 * math.log2(max(1.0, micro))))
         useful = mean / longest if longest else 1.0
         tokens = micro * longest
@@ -363,13 +367,16 @@ def read_row(
         recompute = 1.0 if needed > free and stack != "fused" else 0.0
     adapters = 0 if trained else 7
     trainable = shape.params if trained else 0.01 * shape.params**0.95
-    if "emb" in note and method == "lora" and "lora (emb)" in note:
+    if not trained and ("(emb)" in note or "embeddings and lm_head also trained" in note):
         trainable += 2.0 * shape.vocab * shape.hidden
     text = _text(row, "interconnect")
     found = re.search(r"fsdp\D{0,1}(\d+)", lower)
     shard_gpus = int(found[1]) if found and found[1] not in ("0", "1", "2") else int(replicas)
     shard_gpus = max(1, min(shard_gpus, int(replicas)))
-    watts = re.search(r"(\d+)\s*W\b", _text(row, "gpu_model"))
+    stated = re.search(r"(\d+)\s*W\b", _text(row, "gpu_model"))
+    watts = float(stated[1]) if stated else None
+    if "power-limited" in note and card.tdp_watts:
+        watts = POWER_LIMITED * card.tdp_watts
     release = re.search(r"(\d\d)\.(\d\d)", framework)
     graphs = release is not None and (int(release[1]), int(release[2])) >= (26, 6)
     per_node = max(1.0, gpus / nodes)
@@ -383,6 +390,8 @@ def read_row(
         link = card.interconnect_gbps / 2
     if "old motherboard" in text.lower():
         link = 6.0
+    elif over_pcie and "cloud" in text.lower():
+        link *= VIRTUAL_LINK
     fast = int(per_node)
     if card.architecture_key == "blackwell-hbm" and card.gpu.startswith("GB"):
         fast = 72
@@ -415,9 +424,25 @@ def read_row(
         over_pcie=over_pcie,
         synchronises=shape.experts > 1 and not graphs,
         adapters_per_layer=adapters,
-        watts=float(watts[1]) if watts else None,
+        watts=watts,
+        plain_network=nodes > 1 and stack == "trainer" and "not stated" in text.lower(),
     )
     return RowWork(work, card)
+
+
+def _split_for_memory(shape: Shape, card: Card, precision: str, tokens: float, gpus: int) -> int:
+    """The tensor-parallel degree at which weights and activations of one sample fit a card.
+
+    One or two bytes per parameter and 34 bytes per token, layer and width (Korthikanti et al.
+    arXiv 2205.05198: flash attention, nothing recomputed), both divided by the degree.
+    """
+    width = 1.0 if precision in ("fp8", "fp4") and card.fp8_dense_tflops else 2.0
+    held = width * shape.params + 34.0 * tokens * shape.hidden * shape.layers
+    usable = 0.9 * (card.vram_gib_usable or 80.0) * 2**30
+    degree = 1
+    while held / degree > usable and degree < 8 and degree * 2 <= gpus:
+        degree *= 2
+    return degree
 
 
 def _recompute(text: str) -> float | None:
@@ -527,6 +552,13 @@ RACK_GPUS: Final = 72
 """GPUs that share one NVLink fabric in an NVL72 rack (NVIDIA GB200 NVL72 data sheet)."""
 ADAPTERS_PER_LAYER: Final = 7
 """q, k, v, o, gate, up, down: what all-linear means in a Llama-like layer."""
+
+
+POWER_LIMITED: Final = 0.6
+"""Share of board power where a source says that the power was limited and not to what."""
+VIRTUAL_LINK: Final = 0.35
+"""Share of PCIe bandwidth between GPUs of a virtual machine without peer access (copies go through
+host memory)."""
 
 
 def count_trainable(model: ModelSpec, setup: Setup) -> int:
@@ -651,6 +683,7 @@ def work_of(
         synchronises=shape.experts > 1,
         adapters_per_layer=adapters,
         watts=None,
+        plain_network=False,
     )
 
 

@@ -1,9 +1,13 @@
 """The payload archive: every answer as it came, before anyone parses it.
 
-    <root>/<run_id>/<provider>/<request-name>.<N>.<media>.gz    one page, verbatim
-    <root>/<run_id>/<provider>/<request-name>.failed            why a request has no whole answer
-    <root>/<run_id>/<provider>/observed_at                      when the provider was asked
-    <root>/.latest/<provider>/<request-name>.<N>.<media>.meta   which version of the page is known
+    <root>/<run_id>/<provider>/
+        <request-name>.<N>.<media>.gz           one page, verbatim
+        <request-name>.<N>.<media>.refused.gz   evidently something else, e.g. HTML instead of JSON
+        <request-name>.failed                   why a request has no whole answer, in one line
+        observed_at                             when the provider was asked, an ISO time
+        unfinished                              there until all requests have ended
+    <root>/.latest/<provider>/
+        <request-name>.<N>.<media>.meta         which version of the page is known, and where it is
 
 A run's folder has the layout that `replay.py` reads, so any run can be replayed. Every file appears
 whole: written aside, flushed to disk, renamed. Pages are never changed after that.
@@ -31,6 +35,7 @@ from scrapers.replay import file_name
 
 CONDITIONS: Final = {"If-None-Match": "etag", "If-Modified-Since": "last-modified"}
 """Conditional request header: the answer's header that it sends back (RFC 9110, section 13)."""
+UNFINISHED: Final = "unfinished"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # servers-fr-par-1: what replay.py can read back
 
 
@@ -81,9 +86,21 @@ class Archive:
             self._observed_at[slug] = at
         return self._observed_at[slug]
 
+    def begin(self, slug: str) -> None:
+        """Mark a provider's pages as not to be believed: a killed run never comes to `finish`."""
+        _put(self.folder(slug) / UNFINISHED, b"")
+
+    def finish(self, slug: str) -> None:
+        """Take the mark of `begin` away: every request has its pages, or a note of its failure."""
+        (self.folder(slug) / UNFINISHED).unlink(missing_ok=True)
+
     def note_failure(self, slug: str, name: str, message: str) -> None:
         """Record that a request has no whole answer, so that no replay believes its pages."""
         _put(self.folder(slug) / f"{name}.failed", f"{message}\n".encode())
+
+    def set_aside(self, page: Path) -> None:
+        """Keep an answer that is evidently something else as evidence, out of a replay's sight."""
+        page.replace(page.with_name(f"{page.name.removesuffix('.gz')}.refused.gz"))
 
     def clear(self, slug: str, name: str, keep: Path) -> None:
         """Remove what a broken-off try of this run left of a request, all but one page."""

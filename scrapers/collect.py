@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
 import scrapers.providers
+from scrapers.archive import UNFINISHED
 from scrapers.errors import (
     EmptyReply,
     Incomplete,
@@ -167,23 +168,17 @@ async def collect(
     provider = source.PROVIDER
     try:
         fetcher.check_keys(provider)
-    except MissingKey as missing:
-        now, line = clock(), str(missing)
-        return [
-            Outcome(provider.slug, scope, "skipped", now, error=line)
-            for scope in scopes_of(source.REQUESTS)
-        ]
-    try:
         observed_at = fetcher.archive.stamp(provider.slug, clock())
+        fetcher.archive.begin(provider.slug)
+        answers = await asyncio.gather(
+            *(_fetch_all(source, fetcher, name, max_pages) for name in source.REQUESTS)
+        )
+        fetcher.archive.finish(provider.slug)
+    except MissingKey as missing:
+        return _all_scopes(source, "skipped", clock(), str(missing))
     except OSError as error:
         line = f"the archive cannot be written: {_describe(error)}"
-        return [
-            Outcome(provider.slug, scope, "failed", clock(), error=line)
-            for scope in scopes_of(source.REQUESTS)
-        ]
-    answers = await asyncio.gather(
-        *(_fetch_all(source, fetcher, name, max_pages) for name in source.REQUESTS)
-    )
+        return _all_scopes(source, "failed", clock(), line)
     outcomes = []
     for scope in scopes_of(source.REQUESTS):
         # In a thread: parsing a big list must not stall the transfers of other providers.
@@ -217,11 +212,10 @@ def replay(
     try:
         observed_at = read_observed_at(folder) or clock()
         pages = read_pages(folder)
+        if (folder / UNFINISHED).exists():
+            raise Incomplete(f"the run that recorded {folder} was broken off")
     except SourceError as error:
-        return [
-            Outcome(slug, scope, "failed", clock(), error=_describe(error))
-            for scope in scopes_of(source.REQUESTS)
-        ]
+        return _all_scopes(source, "failed", clock(), _describe(error))
     failures = {
         path.name.removesuffix(".failed"): " ".join(path.read_text("utf-8", "replace").split())
         for path in sorted(folder.glob("*.failed"))
@@ -229,7 +223,7 @@ def replay(
     names = sorted(pages.keys() | failures.keys())
     if not names:
         line = _describe(EmptyReply(f"{folder} holds no recorded page"))
-        return [Outcome(slug, scope, "failed", observed_at, error=line) for scope in [""]]
+        return [Outcome(slug, "", "failed", observed_at, error=line)]
     answers = [
         _replay_all(source, folder, name, pages.get(name, []), failures.get(name), observed_at)
         for name in names
@@ -239,6 +233,11 @@ def replay(
         _judge(source, scope, _of_scope(answers, scope), previous, observed_at) for scope in scopes
     ]
     return _attach_fetches(outcomes, answers)
+
+
+def _all_scopes(source: Source, status: Status, at: datetime, line: str) -> list[Outcome]:
+    slug = source.PROVIDER.slug
+    return [Outcome(slug, scope, status, at, error=line) for scope in scopes_of(source.REQUESTS)]
 
 
 def archived_runs(archive_root: Path, slug: str) -> Iterator[tuple[str, Path]]:
@@ -277,38 +276,52 @@ def reparse(
 
 async def _fetch_all(source: Source, fetcher: Fetcher, name: str, max_pages: int) -> _Answers:
     """Fetch a request and the pages after it; what goes wrong is in the result."""
-    provider, answers, started = source.PROVIDER, _Answers(name), time.perf_counter()
-    origins = {_origin(request.url) for request in source.REQUESTS.values()}
-    request: Request | None = source.REQUESTS[name]
-    asked: set[str] = set()
+    answers, started = _Answers(name), time.perf_counter()
     try:
-        while request is not None:
-            number = len(answers.pages) + 1
-            if repr(request) in asked:
-                raise Incomplete(f"{name}: page {number} is one that was fetched before, a loop")
-            if number > max_pages:
-                raise Incomplete(f"{name}: still more after {max_pages} pages")
-            if _origin(request.url) not in origins:
-                raise Refused(f"{name}: next page on another host, {request.url}")
-            asked.add(repr(request))
-            page, fetched = await fetcher.fetch(provider, name, number, request)
-            answers.pages.append(page)
-            answers.fetches.append(fetched)
-            request = _next(source, name, page)
-            if request is not None:
-                _refuse_repetition(answers)
+        try:
+            await _walk(source, fetcher, answers, max_pages)
+        except SourceError as error:
+            answers.error = fetcher.clean(_describe(error))
+            fetcher.archive.note_failure(source.PROVIDER.slug, name, answers.error)
     except MissingKey as missing:
         answers.skipped, answers.error = True, str(missing)
     except _FollowError as wrapped:
         # Not noted in the archive: a better parser may follow it in a replay.
-        answers.error = str(wrapped)
-    except SourceError as error:
-        answers.error = fetcher.clean(_describe(error))
-        fetcher.archive.note_failure(provider.slug, name, answers.error)
+        answers.error = fetcher.clean(_describe(wrapped))
     except Exception as error:  # noqa: BLE001 - a full disk, or a fault of ours: this scope only
         answers.error = fetcher.clean(f"unforeseen error: {_describe(error)}")
     answers.seconds = time.perf_counter() - started
     return answers
+
+
+async def _walk(source: Source, fetcher: Fetcher, answers: _Answers, max_pages: int) -> None:
+    """Fetch page after page until `follow` asks for no more.
+
+    Raises:
+        SourceError, MissingKey: as `Fetcher.fetch` does.
+        Incomplete: a loop, or more than `max_pages`.
+        Refused: `follow` leads to a host that none of the provider's own requests names.
+        _FollowError: `follow` could not read a page.
+    """
+    name = answers.name
+    origins = {_origin(request.url) for request in source.REQUESTS.values()}
+    request: Request | None = source.REQUESTS[name]
+    asked: set[str] = set()
+    while request is not None:
+        number = len(answers.pages) + 1
+        if repr(request) in asked:
+            raise Incomplete(f"{name}: page {number} is one that was fetched before, a loop")
+        if number > max_pages:
+            raise Incomplete(f"{name}: still more after {max_pages} pages")
+        if _origin(request.url) not in origins:
+            raise Refused(f"{name}: next page on another host, {request.url}")
+        asked.add(repr(request))
+        page, fetched = await fetcher.fetch(source.PROVIDER, name, number, request)
+        answers.pages.append(page)
+        answers.fetches.append(fetched)
+        request = _next(source, name, page)
+        if request is not None:
+            _refuse_repetition(answers)
 
 
 def _replay_all(
@@ -385,14 +398,18 @@ def _recorded(source: Source, folder: Path, page: Page, observed_at: datetime) -
     )
 
 
-def _origin(url: str) -> tuple[str, str, int | None]:
-    """Return scheme, host and port; an explicit default port (Azure writes :443) is the same."""
-    parts = urlsplit(url)
-    return (
-        parts.scheme,
-        parts.hostname or "",
-        parts.port or {"https": 443, "http": 80}.get(parts.scheme),
-    )
+def _origin(url: str) -> tuple[str, str, int]:
+    """Return scheme, host and port; an explicit default port (Azure writes :443) is the same.
+
+    Raises:
+        Refused: not a URL.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)
+    except ValueError as error:
+        raise Refused(f"{url[:200]!r} is not a URL") from error
+    return parts.scheme, parts.hostname or "", port
 
 
 # --- judgement ---

@@ -63,8 +63,11 @@ _ACCEPT: Final[Mapping[Media, str]] = {
     "xml": "application/xml, text/xml, */*;q=0.5",
 }
 _NEVER_TEXT = re.compile(r"^(image|audio|video|font)/|[/+](pdf|zip|gzip|x-gzip)\b")
-_LEADING: Final = b"\xef\xbb\xbf \t\r\n"
+_LEADING: Final = b"\xef\xbb\xbf \t\r\n"  # byte order mark and white space
+_START_BYTES: Final = 64
 _BLOCK_BYTES: Final = 1 << 20
+_SHORTEST_KEY: Final = 8  # characters; a shorter "key" would be found in any page
+_LONGEST_KEY: Final = 8192
 
 
 def _is_quiet(record: logging.LogRecord) -> bool:
@@ -159,6 +162,7 @@ class _Answer:
     sha256: str
     size_bytes: int
     start: bytes
+    """The first bytes that are not white space."""
 
 
 def utc_now() -> datetime:
@@ -267,7 +271,9 @@ class Fetcher:
         known = self.archive.known(target, asked) if isinstance(request, Get) else None
         try:
             answer = await self._retry(provider, request, sent, headers, known, target)
-            _refuse_wrong_media(name, request.media, answer)
+            if line := _wrong_media(name, request.media, answer):
+                self.archive.set_aside(target)
+                raise NotTheFormat(line)
         except (FetchError, NotTheFormat) as error:
             # The chain of causes may hold the URL as it was sent: cut it here.
             error.args = (self.clean(str(error)), *error.args[1:])
@@ -327,6 +333,9 @@ class Fetcher:
         value = self._environ.get(variable, "").strip()
         if not value:
             raise MissingKey(f"set {variable} to collect {provider.name}")
+        if not (value.isascii() and value.isprintable()):
+            # Such a header cannot be sent, and the error that says so would show the key.
+            raise MissingKey(f"set {variable} anew: its value holds characters that no key has")
         self._secrets.add(value)
         return value
 
@@ -334,6 +343,10 @@ class Fetcher:
         for secret in self._secrets:
             text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
         return text
+
+    def _plain(self, headers: httpx.Headers) -> dict[str, str]:
+        kept = {key.lower(): value for key, value in headers.items()}
+        return {k: self._without_keys(v) for k, v in kept.items() if k != "set-cookie"}
 
     # --- one request, several attempts ---
 
@@ -519,6 +532,7 @@ class Fetcher:
 
         Raises:
             TooLarge: more bytes than the cap, as sent or as decompressed.
+            Refused: a key stands in it, which must not enter the archive.
             Unreachable: the compressed stream ends early.
             NotTheFormat: an encoding that was not asked for, damaged gzip data, or no bytes.
         """
@@ -531,9 +545,10 @@ class Fetcher:
         if encoding not in ("gzip", "x-gzip", "identity", ""):
             raise NotTheFormat(f"{host}: answer encoded as {encoding!r}, which was not asked for")
         unpack = _Gunzip() if "gzip" in encoding else None
+        echoes = [s.encode() for s in self._secrets if len(s) >= _SHORTEST_KEY]
         digest = hashlib.sha256()
         sent_bytes = size_bytes = 0
-        start = b""
+        start = seam = b""
         with writing(target) as file, packing(file) as packed:
             async for raw in response.aiter_raw():
                 sent_bytes += len(raw)
@@ -543,10 +558,13 @@ class Fetcher:
                     size_bytes += len(block)
                     if size_bytes > limit:
                         raise TooLarge(f"{host}: an answer of more than {limit} bytes (the cap)")
+                    if any(echo in seam + block for echo in echoes):
+                        raise Refused(f"{host}: the answer repeats a key; it is not archived")
+                    seam = block[-_LONGEST_KEY:]
                     digest.update(block)
                     packed.write(block)
-                    if len(start) < 256:
-                        start += block[:256]
+                    if len(start) < _START_BYTES:
+                        start = (start + block).lstrip(_LEADING)[:_START_BYTES]
             if unpack and sent_bytes and not unpack.is_complete:
                 raise Unreachable(f"{host}: the compressed answer is cut off")
             if not size_bytes:
@@ -554,7 +572,7 @@ class Fetcher:
         return _Answer(
             url=str(url),
             status=response.status_code,
-            headers=_plain(response.headers),
+            headers=self._plain(response.headers),
             sha256=digest.hexdigest(),
             size_bytes=size_bytes,
             start=start,
@@ -589,18 +607,14 @@ class _Gunzip:
             raise NotTheFormat(f"damaged gzip answer ({error})") from error
 
 
-def _refuse_wrong_media(name: str, media: Media, answer: _Answer) -> None:
-    """Refuse what is evidently something else; the bytes stay archived as evidence.
-
-    Raises:
-        NotTheFormat: e.g. an HTML page where JSON was asked.
-    """
+def _wrong_media(name: str, media: Media, answer: _Answer) -> str | None:
+    """Return why an answer is evidently not what was asked, e.g. HTML for JSON, or None."""
     if answer.status == 304:
-        return
+        return None
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-    start = answer.start.lstrip(_LEADING).lower()
+    start = answer.start.lower()
     if not start:
-        raise NotTheFormat(f"{name}: a blank answer where {media} was asked")
+        return f"{name}: a blank answer where {media} was asked"
     is_html = "html" in kind or start.startswith((b"<!doctype html", b"<html"))
     wrong = (
         _NEVER_TEXT.search(kind)
@@ -608,21 +622,18 @@ def _refuse_wrong_media(name: str, media: Media, answer: _Answer) -> None:
         or (media in ("json", "csv") and start.startswith(b"<"))
         or (media == "xml" and not start.startswith(b"<"))
     )
-    if wrong:
-        shown = " ".join(start[:40].decode("utf-8", "replace").split())
-        raise NotTheFormat(
-            f"{name}: HTTP {answer.status} with {kind or 'no content type'} where {media} was "
-            f"asked, starts with {shown!r}"
-        )
+    if not wrong:
+        return None
+    shown = " ".join(start[:40].decode("utf-8", "replace").split())
+    return (
+        f"{name}: HTTP {answer.status} with {kind or 'no content type'} where {media} was asked, "
+        f"starts with {shown!r}"
+    )
 
 
 def _fingerprint(request: Request, public: httpx.URL) -> str:
     asked = [str(public), sorted(request.headers.items()), request.bearer_env]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
-
-
-def _plain(headers: httpx.Headers) -> dict[str, str]:
-    return {key.lower(): value for key, value in headers.items() if key.lower() != "set-cookie"}
 
 
 def _reason(error: httpx.TransportError) -> str:

@@ -19,6 +19,7 @@ from scrapers.errors import UnknownShape
 from scrapers.fetch import Fetcher, Limits
 from scrapers.offer import Fee, Offer, Reject, Row
 from scrapers.pages import Get, Page, Pages, Provider, Request, Source, pages_of, refuse, require
+from scrapers.providers import azure
 from tests.server import Answer, Asked, Server, serving
 
 NIGHT = datetime(2026, 8, 22, 3, tzinfo=UTC)
@@ -261,15 +262,15 @@ def test_an_optional_key_skips_its_scope_only(server: Server, tmp_path: Path) ->
 
 
 def test_a_key_in_an_error_is_cut_out(server: Server, tmp_path: Path) -> None:
-    server.scripts["/p"] = [Answer(b"echo s3cr3t", media="text/plain")]
+    server.scripts["/p"] = [Answer()]
 
     def parse(pages: Pages) -> Iterator[Row]:
-        raise UnknownShape(pages["prices"][0].text())
+        raise UnknownShape("echo s3cr3t-key")
         yield
 
     keyed = Provider("toy", "Toy", "", keys=("K",), seconds_between_calls=0)
     source = Toy({"prices": Get(server.url("/p"), bearer_env="K")}, parse=parse, PROVIDER=keyed)
-    outcome = run_one(source, tmp_path, environ={"K": "s3cr3t"})
+    outcome = run_one(source, tmp_path, environ={"K": "s3cr3t-key"})
     assert outcome.error == "UnknownShape: echo ***"
 
 
@@ -351,10 +352,19 @@ def test_a_failing_later_page_fails_the_whole_request(server: Server, tmp_path: 
     assert (again.status, again.error) == ("failed", outcome.error)
 
 
-@pytest.mark.parametrize("link", ["https://evil.example/p", "http://127.0.0.1:1/p", "file:///p"])
+@pytest.mark.parametrize(
+    "link", ["https://evil.example/p", "http://127.0.0.1:1/p", "file:///p", "/p"]
+)
 def test_the_next_page_stays_on_the_host(server: Server, tmp_path: Path, link: str) -> None:
     server.scripts["/p"] = [page_with({"a": "1"}, link)]
     assert (run_one(paged(server), tmp_path).error or "").startswith("Refused: prices: next page")
+
+
+@pytest.mark.parametrize("link", ["http://127.0.0.1:99999/", "http://[::1"])
+def test_a_next_page_that_is_no_url_is_refused(server: Server, tmp_path: Path, link: str) -> None:
+    server.scripts["/p"] = [page_with({"a": "1"}, link)]
+    outcome = run_one(paged(server), tmp_path)
+    assert outcome.error == f"Refused: {link!r} is not a URL"
 
 
 def test_a_crashing_follow_fails_its_scope_and_may_be_mended(
@@ -493,6 +503,29 @@ def test_damaged_recordings_fail_in_one_line(tmp_path: Path) -> None:
         replay(source, tmp_path / "nowhere")
 
 
+def test_pages_of_a_run_that_was_broken_off_are_not_believed(
+    server: Server, tmp_path: Path
+) -> None:
+    server.scripts["/a"] = [listing(a="1")]
+    server.scripts["/b"] = [Answer(silent_seconds=9)]
+    source = Toy({"prices-a": Get(server.url("/a")), "prices-b": Get(server.url("/b"))})
+
+    async def go() -> None:
+        async with Fetcher(tmp_path, "r", {}, replace(FAST, read_seconds=9)) as fetcher:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(collect(source, fetcher), 0.3)
+
+    asyncio.run(go())
+    assert (tmp_path / "r/toy/prices-a.1.json.gz").exists()
+    outcomes = replay(source, tmp_path / "r/toy")
+    assert [(o.scope, o.status) for o in outcomes] == [("a", "failed"), ("b", "failed")]
+    assert "was broken off" in (outcomes[0].error or "")
+    # The same run, taken up again, is whole.
+    server.scripts["/b"] = [listing(b="1")]
+    assert [o.status for o in run(source, tmp_path)] == ["ok", "ok"]
+    assert [o.status for o in replay(source, tmp_path / "r/toy")] == ["ok", "ok"]
+
+
 def test_reparse_walks_the_runs_in_order_of_observation(server: Server, tmp_path: Path) -> None:
     source = Toy({"prices-eu": Get(server.url("/p"))})
     for day, run_id, answer in ((2, "a", listing()), (1, "b", listing(x="1")), (3, "c", listing())):
@@ -526,6 +559,78 @@ def test_an_archive_that_cannot_be_written_fails_the_scopes(tmp_path: Path) -> N
     outcome = run_one(Toy({"prices": Get("https://h.example")}), tmp_path)
     assert outcome.status == "failed"
     assert (outcome.error or "").startswith("the archive cannot be written: ")
+
+
+def test_a_disk_that_fills_up_fails_the_scope(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("scrapers.archive.Archive.note_failure", full)
+    outcome = run_one(Toy({"prices": Get(server.url("/missing"))}), tmp_path)
+    assert outcome.status == "failed"
+    assert (outcome.error or "").endswith("No space left on device")
+
+
+# --- a real parser behind a hostile server ---
+
+AZURE_PAGES = Path(__file__).parent / "payloads" / "azure" / "markets"
+
+
+def azure_page(number: int, link: str | None) -> bytes:
+    page = json.loads((AZURE_PAGES / f"vm_prices.{number}.json").read_text())
+    return json.dumps(page | {"NextPageLink": link}).encode()
+
+
+@pytest.mark.parametrize(
+    ("case", "verdict"),
+    [
+        ("fine", None),
+        ("timeout", "TimedOut: "),
+        ("slow drip", "TimedOut: "),
+        ("429 then fine", None),
+        ("429 for ever", "BadStatus: "),
+        ("truncated", "Unreachable: "),
+        ("cut-off JSON", "NotTheFormat: "),
+        ("wrong content type", "NotTheFormat: "),
+        ("HTML with status 200", "NotTheFormat: "),
+        ("loop", "Incomplete: "),
+        ("empty list", "EmptyReply: "),
+        ("no list", "UnknownShape: "),
+    ],
+)
+def test_azure_against_a_hostile_server(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, verdict: str | None
+) -> None:
+    requests = {"vm_prices": Get(server.url("/prices"))}
+    monkeypatch.setattr(azure, "REQUESTS", requests)
+    second = Answer(azure_page(2, server.url("/prices") if case == "loop" else None))
+    limited = Answer(b"", 429, {"Retry-After": "1"})
+    last: list[Answer] = {
+        "timeout": [Answer(silent_seconds=9)],
+        "slow drip": [replace(second, drip_seconds=0.05)],
+        "429 then fine": [limited, second],
+        "429 for ever": [limited],
+        "truncated": [replace(second, length=len(second.body) + 9)],
+        "cut-off JSON": [Answer(second.body[:-99])],
+        "wrong content type": [replace(second, media="application/pdf")],
+        "HTML with status 200": [Answer(b"<!doctype html><p>Busy", media="text/html")],
+        "empty list": [Answer(b'{"Items": [], "NextPageLink": null}')],
+        "no list": [Answer(b'{"error": "later"}')],
+    }.get(case, [second])
+    first = [Answer(azure_page(1, server.url("/second")))]
+    server.scripts["/prices"] = last if case in ("empty list", "no list") else first
+    server.scripts["/second"] = last
+    source = Toy(requests, parse=azure.parse, follow=azure.follow)
+    outcomes = run(source, tmp_path, previous={"": 17})
+    if verdict is None:
+        assert outcomes[0].error is None
+        assert len(outcomes[0].offers) == 17
+    else:
+        assert (outcomes[0].status, outcomes[0].offers) == ("failed", ())
+        assert (outcomes[0].error or "").startswith(verdict)
+    assert comparable(replay(source, tmp_path / "r/toy", previous={"": 17})) == comparable(outcomes)
 
 
 # --- discovery ---

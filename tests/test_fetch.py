@@ -324,7 +324,8 @@ def test_wrong_content_is_refused_though_the_status_is_200(
         fetch(tmp_path, Get(server.url("/p"), media=media))
     assert server.count("/p") == 1
     # The bytes are kept as evidence, but are no version to come back to.
-    assert f"run-1/toy/prices.1.{media}.gz" in archived(tmp_path)
+    assert f"run-1/toy/prices.1.{media}.refused.gz" in archived(tmp_path)
+    assert read_pages(tmp_path / "run-1/toy") == {}
     assert not (tmp_path / ".latest").exists()
 
 
@@ -337,6 +338,11 @@ def test_an_empty_body_is_not_the_format(server: Server, tmp_path: Path) -> None
         with pytest.raises(NotTheFormat, match="empty body"):
             fetch(tmp_path, ask(server, answer, path=f"/{id(answer)}"))
     assert archived(tmp_path) == ["run-1/toy/observed_at"]
+
+
+def test_leading_white_space_is_no_blank_answer(server: Server, tmp_path: Path) -> None:
+    page, _ = fetch(tmp_path, ask(server, Answer(b"\n" * 200_000 + b"[1]")))
+    assert page.json() == [1]
 
 
 def test_json_as_plain_text_is_fine(server: Server, tmp_path: Path) -> None:
@@ -575,6 +581,31 @@ def test_keys_are_sent_and_kept_nowhere(
     assert "***" in fetched.url
     assert "page=1" in fetched.url
     assert str(caught.value).endswith("is the key in TOY_KEY right?")
+
+
+def test_an_answer_that_repeats_the_key_is_not_archived(server: Server, tmp_path: Path) -> None:
+    for body in (f'["{SECRET}"]'.encode(), b" " * 60_000 + SECRET.encode() + b" " * 60_000):
+        server.scripts["/p"] = [Answer(body)]
+        with pytest.raises(Refused, match="repeats a key"):
+            fetch(tmp_path, Get(server.url("/p"), bearer_env="TOY_KEY"))
+    server.scripts["/p"] = [Answer(headers={"X-Echo": SECRET, "ETag": "1", "Set-Cookie": "a=b"})]
+    page, _ = fetch(tmp_path, Get(server.url("/p"), bearer_env="TOY_KEY"))
+    assert page.headers["x-echo"] == "***"
+    assert "set-cookie" not in page.headers
+    meta = tmp_path / ".latest/toy/prices.1.json.meta"
+    assert SECRET not in meta.read_text()
+
+
+def test_a_key_that_no_header_can_hold_is_not_shown(server: Server, tmp_path: Path) -> None:
+    async def go(key: str) -> None:
+        async with Fetcher(tmp_path, "r", {"TOY_KEY": key}, FAST) as fetcher:
+            request = Get(server.url("/p"), bearer_env="TOY_KEY")
+            await fetcher.fetch(PROVIDER, "prices", 1, request)
+
+    for key in ("abc\ndef", "schlüssel", "a\x00b"):
+        with pytest.raises(MissingKey, match="set TOY_KEY anew: its value holds") as caught:
+            asyncio.run(go(key))
+        assert key not in str(caught.value)
 
 
 def test_a_missing_key_says_which_variable_to_set(server: Server, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import ipaddress
 import json
 import logging
 import re
+import ssl
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -170,6 +171,12 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Read the certificates once a process: it takes a tenth of a second."""
+    return httpx.create_ssl_context()
+
+
 def scrub(text: str) -> str:
     """Cut user names and the values of key-like query parameters out of URLs in a text.
 
@@ -207,6 +214,7 @@ class Fetcher:
         self._secrets: set[str] = set()
         self._hosts: dict[str, _Host] = {}
         self._client = httpx.AsyncClient(
+            verify=_tls(),
             follow_redirects=False,
             timeout=httpx.Timeout(
                 limits.read_seconds, connect=limits.connect_seconds, pool=limits.answer_seconds

@@ -42,7 +42,11 @@ class Provider:
 
 @dataclass(frozen=True)
 class Get:
-    """A GET. `bearer_env` names the variable whose value goes into the Authorization header."""
+    """A GET. `bearer_env` names the variable whose value goes into the Authorization header.
+
+    Where a source wants its key elsewhere, a header or parameter value may hold `${NAME}`, NAME
+    being one of the provider's `keys`.
+    """
 
     url: str
     params: Mapping[str, str] = field(default_factory=dict)

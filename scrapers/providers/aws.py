@@ -233,14 +233,15 @@ def _members(node: Any) -> dict[str, str]:
     return {_name(k): v.strip() for k, v in pairs if isinstance(v, str) and v.strip()}
 
 
+_CSV_NAMES: Final = {"beginrange": "startingrange", "description": "pricedescription"}
+
+
 def _prices(product: Cells, term_type: str, terms: Any) -> Iterator[Cells | Reject]:
     try:
         for term in terms.values():
             own = _members(term) | _members(term.get("termAttributes"))
             for dimension in term["priceDimensions"].values():
-                stated = _members(dimension)
-                stated["startingrange"] = stated.pop("beginrange", "")
-                stated["pricedescription"] = stated.pop("description", "")
+                stated = {_CSV_NAMES.get(k, k): v for k, v in _members(dimension).items()}
                 for currency, price in dimension["pricePerUnit"].items():
                     amount = {"currency": currency, "priceperunit": price}
                     yield {**product, **own, **stated, **_members(amount), "termtype": term_type}

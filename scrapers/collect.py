@@ -156,7 +156,8 @@ async def collect(
     """Fetch, parse and judge one provider; one Outcome per scope, sorted by scope.
 
     All requests are under way at once; the fetcher paces them per host. A failing request fails
-    its scope; a failing shared request (no hyphen in its name) fails all scopes.
+    its scope; a failing shared request (no hyphen in its name) fails all scopes. A request that
+    needs an optional key that is not set is left out.
 
     Args:
         source: a provider module.
@@ -171,7 +172,11 @@ async def collect(
         observed_at = fetcher.archive.stamp(provider.slug, clock())
         fetcher.archive.begin(provider.slug)
         answers = await asyncio.gather(
-            *(_fetch_all(source, fetcher, name, max_pages) for name in source.REQUESTS)
+            *(
+                _fetch_all(source, fetcher, name, max_pages)
+                for name, request in source.REQUESTS.items()
+                if not fetcher.lacks_optional_key(provider, request)
+            )
         )
         fetcher.archive.finish(provider.slug)
     except MissingKey as missing:

@@ -244,6 +244,15 @@ class Fetcher:
         if missing:
             raise MissingKey(f"set {' and '.join(missing)} to collect {provider.name}")
 
+    def lacks_optional_key(self, provider: Provider, request: Request) -> bool:
+        """Tell whether a request needs one of `provider.optional_keys` that is not set."""
+        params = request.params.values() if isinstance(request, Get) else ()
+        named = {request.bearer_env}
+        for text in (*request.headers.values(), *params):
+            named.update(_PLACEHOLDER.findall(text))
+        unset = (n for n in provider.optional_keys if not self._environ.get(n, "").strip())
+        return not named.isdisjoint(unset)
+
     def clean(self, text: str) -> str:
         """Cut every key that was used so far, and key-like URL parameters, out of a text."""
         return scrub(self._without_keys(text))
@@ -336,7 +345,7 @@ class Fetcher:
         return public, sent, headers
 
     def _key(self, provider: Provider, variable: str, where: str | None = None) -> str:
-        if where is not None and variable not in provider.keys:
+        if where is not None and variable not in provider.keys + provider.optional_keys:
             raise Refused(f"{where!r} names a variable that is no key of {provider.name}")
         value = self._environ.get(variable, "").strip()
         if not value:

@@ -36,6 +36,8 @@ class Provider:
     name: str
     pricing_url: str
     keys: tuple[str, ...] = ()
+    optional_keys: tuple[str, ...] = ()
+    """Variables that add to what is collected: a request that needs one is left out without it."""
     seconds_between_calls: float = 0.25
     """Pace for this source's hosts; raise it where the source answers 429 to bursts."""
 

@@ -261,6 +261,26 @@ def test_an_optional_key_skips_its_scope_only(server: Server, tmp_path: Path) ->
     assert [o.status for o in run(source, tmp_path)] == ["skipped", "ok"]
 
 
+def test_a_request_without_its_optional_key_is_left_out(server: Server, tmp_path: Path) -> None:
+    server.scripts["/p"] = [listing(a="1")] * 2
+    server.scripts["/more"] = [listing(b="2")]
+    more = Provider("toy", "Toy Cloud", "", optional_keys=("TOY_KEY",), seconds_between_calls=0)
+    source = Toy(
+        {
+            "prices": Get(server.url("/p")),
+            "more": Get(server.url("/more"), params={"key": "${TOY_KEY}"}),
+        },
+        PROVIDER=more,
+    )
+    without = run_one(source, tmp_path / "without", environ={"TOY_KEY": " "})
+    assert (without.status, without.error) == ("ok", None)
+    assert [fetch.request for fetch in without.fetches] == ["prices"]
+    assert [asked.target for asked in server.asked] == ["/p"]
+    keyed = run_one(source, tmp_path / "keyed", environ={"TOY_KEY": "s3cr3t-key"})
+    assert [fetch.request for fetch in keyed.fetches] == ["prices", "more"]
+    assert "s3cr3t-key" not in str(keyed)
+
+
 def test_a_key_in_an_error_is_cut_out(server: Server, tmp_path: Path) -> None:
     server.scripts["/p"] = [Answer()]
 

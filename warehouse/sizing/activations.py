@@ -22,6 +22,11 @@ ATTENTION_GROUP: Final = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "q
 """Projections that read the normed input of the attention."""
 
 
+KEPT_INPUT_BYTES: Final = 3.0
+"""Bytes per element of the inputs that old 4-bit layers keep: 2 in some releases, 4 where the layer
+casts to fp32 first. Fit: litgpt's rows of 2023 ask for 2, those of 2024 for 4."""
+
+
 @dataclass(frozen=True)
 class Training:
     """Which parts of a block have a gradient, and in what precisions.
@@ -36,6 +41,13 @@ class Training:
             and embeddings up, and the stream follows them).
         eager: whether attention scores are materialised.
         dropout: whether LoRA inputs go through a dropout.
+        litgpt: whether the block is litgpt's: one fused projection whose views live on, keys and
+            values repeated to all heads, and the framework's own GELU.
+        outputs: whether every linear layer's output is scaled by a trained vector (adapter v2,
+            where the norms train too).
+        keeps_inputs: whether quantised linear layers keep their input although their weight is
+            frozen (bitsandbytes before 0.43).
+        fast: whether norms are fused kernels that keep their input in compute precision.
     """
 
     base: bool
@@ -46,6 +58,10 @@ class Training:
     fp32_stream: bool = False
     eager: bool = False
     dropout: bool = False
+    litgpt: bool = False
+    outputs: bool = False
+    keeps_inputs: bool = False
+    fast: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,7 @@ class Kept:
     Attributes:
         saved: per token, everything that its backward pass needs.
         scores: per token and context position, where scores are materialised.
+        score_work: temporaries of their backward pass, per token and context position.
         stream: per token, the residual stream at its input: what a checkpoint keeps.
         working: per token, the largest set of temporaries during its backward pass.
         unneeded: per token, what the first block does not keep when nothing before its first
@@ -63,6 +80,7 @@ class Kept:
 
     saved: float
     scores: float
+    score_work: float
     stream: float
     working: float
     unneeded: float
@@ -72,13 +90,16 @@ def _norm(spec: ModelSpec, width: float, rows: float, t: Training) -> float:
     """One norm over `width` elements in `rows` rows per token, without its output."""
     c = 4.0 if t.fp32_stream else t.compute_bytes
     kind = spec.traits.norm
+    trains = t.base or t.outputs
+    if t.fast and kind == "rms":
+        return c * width + 4 * rows
     if kind == "layer":
         return c * width + 8 * rows
     if kind == "bare":
         return 4 * width + 8 * rows
     if spec.traits.unit_offset_norm or spec.model_type in {"olmo2", "olmo3"}:
-        return (8 if t.base else 4) * width + 4 * rows
-    return (4 + (c if t.base else 0)) * width + 4 * rows
+        return (8 if trains else 4) * width + 4 * rows
+    return (4 + (c if trains else 0)) * width + 4 * rows
 
 
 def _inputs(linears: list[Linear], width: float, t: Training, already: bool = False) -> float:
@@ -95,18 +116,27 @@ def _inputs(linears: list[Linear], width: float, t: Training, already: bool = Fa
     c, a = t.compute_bytes, t.adapter_bytes
     adapted = [x for x in linears if x.name in t.targets]
     kept = 0.0
-    shared = t.base or (bool(adapted) and a == c and not t.dropout)
-    if shared and not already:
+    shared = t.base or t.keeps_inputs or (bool(adapted) and a == c and not t.dropout)
+    if t.keeps_inputs:
+        kept += KEPT_INPUT_BYTES * width
+    elif shared and not already:
         kept += c * width
-    if adapted and (a != c or t.dropout):
-        kept += len(adapted) * a * width * (1.0 if not t.dropout else 1.25)
-    return kept + len(adapted) * a * t.rank
+    copies = len(adapted)
+    if t.litgpt and copies and adapted[0].name in ATTENTION_GROUP:
+        copies = 1
+    if t.dropout:  # the dropped copy and its mask, one byte per element
+        kept += copies * (a + 1) * width
+    elif a != c:
+        kept += copies * a * width
+    return kept + copies * a * t.rank
 
 
 def _activation(spec: ModelSpec, width: float, t: Training) -> tuple[float, bool]:
     """What the non-linearity keeps, and whether the down projection's input is part of it."""
     c = t.compute_bytes
     kind = spec.traits.activation
+    if t.litgpt and kind == "gelu_new":
+        kind = "gelu"
     if spec.traits.gated:
         # act(gate) x up: the input of act, its output, and up
         inner = 5 if kind == "gelu_new" else 3
@@ -157,7 +187,12 @@ def keep(spec: ModelSpec, block: Block, t: Training) -> Kept:
         total += _norm(spec, q, heads, t) + _norm(spec, kv, spec.num_kv_heads, t)
     elif tr.qk_norm == "full":
         total += _norm(spec, q, 1, t) + _norm(spec, kv, 1, t)
-    if tr.fused_qkv:
+    if t.litgpt:
+        # the fused projection stays whole for v; q, and keys and values repeated to all heads
+        total += c * (q + 2 * kv) + c * 2 * q + (c * q if kv < q else 0.0)
+        # the update of the adapted parts, before it is scaled and put in place
+        total += c * sum(x.d_out for x in entry if x.name in t.targets)
+    elif tr.fused_qkv:
         # v is a view of the fused projection, which therefore stays whole
         total += c * (q + 2 * kv)
         if tr.positions == "rope":
@@ -166,10 +201,13 @@ def keep(spec: ModelSpec, block: Block, t: Training) -> Kept:
         total += c * (q + kv + v)
     out = float(spec.num_heads * spec.v_head_dim) if spec.kv_lora_rank else q
     total += c * out + 4 * heads
-    scores = 0.0
+    scores = score_work = 0.0
     if t.eager:
-        # softmax in fp32, cast down, and the product with v: 4 + 2 c per score
-        scores = heads * (4 + c)
+        # the softmax in fp32 and its copy in compute precision; backward the gradients of both
+        scores = heads * (4 + (c if c < 4 else 0.0))
+        score_work = heads * (4 + c)
+        if kv < q:
+            total += c * 2 * (q - kv)  # keys and values repeated to all heads
     total += _inputs(exits[-1:], out, t, already=True)
     if spec.kv_lora_rank:
         for x in exits[:-1]:
@@ -193,6 +231,10 @@ def keep(spec: ModelSpec, block: Block, t: Training) -> Kept:
             width = float(spec.dense_intermediate_size)
         kept, holds = _activation(spec, width, t)
         total += kept + _inputs(down, width, t, already=holds)
+    if t.outputs:
+        total += c * sum(x.d_out for x in block.linears if x.module)
+    if t.litgpt and t.keeps_inputs:
+        total += c * out  # the attention's output, copied into the order that the projection reads
     if block.kind == "decoder":  # cross attention: as much again as the self attention
         total += _norm(spec, h, 1, t) + _inputs(entry, h, t) + c * (q + 2 * kv + q) + 4 * heads
         total += _inputs(exits[-1:], out, t, already=True)
@@ -204,13 +246,13 @@ def keep(spec: ModelSpec, block: Block, t: Training) -> Kept:
     )
     # gradients of the product and of both branches (of the activation's input and output where
     # not gated), and of the stream; the down projection's input is freed by then
-    copies = 3.0 if tr.gated or tr.activation == "gelu_new" else 2.0
+    copies = 3.0 if tr.gated or (tr.activation == "gelu_new" and not t.litgpt) else 2.0
     working = c * (copies * widest + 2 * h) - (c * widest if t.base else 0.0)
     unneeded = 0.0
-    if not t.base:
+    if not t.base and not t.outputs:
         unneeded = norms
         if tr.qk_norm == "head" and "k_proj" not in t.targets:
             unneeded += _norm(spec, kv, spec.num_kv_heads, t)
         if tr.parallel and not any(x.name in t.targets for x in mlp):
             unneeded += _activation(spec, width, t)[0]
-    return Kept(total, scores, stream * h, working, unneeded)
+    return Kept(total, scores, score_work, stream * h, working, unneeded)

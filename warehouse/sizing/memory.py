@@ -37,16 +37,16 @@ LOGIT_BYTES: Final = {
     "fused_ce": 8.0,
     "fused_linear_ce": 0.0,
     "cut_ce": 0.0,
-    "chunked": 0.0,
+    "chunked": 4.0,
 }
 """Bytes per token and vocabulary entry that live at the loss.
 
 standard: transformers 5 casts the logits to fp32 and keeps their log-softmax (4); its backward
 holds the gradient of the loss (4) and of the logits (4); a loop that keeps the model's output adds
 the logits as the head made them. fused_ce: the kernel writes the gradient
-over the logits. fused_linear_ce, cut_ce, chunked: logits of one chunk at a time."""
-CHUNKS: Final = 8
-"""Chunks of torchtune's and TRL's chunked cross entropy."""
+over the logits. fused_linear_ce, cut_ce: logits of one tile at a time. chunked: the head runs over
+all chunks and keeps their logits and log-softmax in compute precision; only the gradients are of
+one chunk at a time."""
 
 STATE_COPIES: Final = {
     "adamw": 2.0, "adamw_fused": 2.0, "adamw_foreach": 2.0, "paged_adamw": 2.0,
@@ -298,6 +298,8 @@ class WeightKey(NamedTuple):
     experts: bool
     fast: bool
     sharded: bool
+    modeling: str
+    keeps_inputs: bool
 
 
 def _weight_key(s: Setup) -> WeightKey:
@@ -305,7 +307,7 @@ def _weight_key(s: Setup) -> WeightKey:
         s.method, s.weight_dtype, s.activation_dtype, s.quant, s.adapter_dtype, s.kbit_fp32,
         s.lora_rank, s.lora_targets, s.modules_to_save, s.optimizer, s.master_weights,
         s.grad_dtype, s.state_dtype, s.foreach, s.autocast, s.quantize_experts, s.fast_kernels,
-        s.sharding in {"fsdp", "zero3"} and s.gpus > 1,
+        s.sharding in {"fsdp", "zero3"} and s.gpus > 1, s.modeling, s.keeps_quantized_inputs,
     )  # fmt: skip
 
 
@@ -328,6 +330,10 @@ def _static(model: ModelSpec, key: WeightKey) -> Static:
     compute_bytes = DTYPE_BYTES[key.compute_dtype]
     linears = model.linears()
     total = model.params_total + model.vision_params
+    vocabulary = model.embedding_params + model.head_params
+    if key.modeling == "litgpt" and model.tied:
+        total += model.embedding_params
+        vocabulary *= 2
     if key.quant == "none":
         base = total * weight_bytes
     else:
@@ -337,7 +343,6 @@ def _static(model: ModelSpec, key: WeightKey) -> Static:
         if key.quant == "int8":  # one fp32 scale per output row
             base += sum(4 * x.d_out * x.copies * n for x, n in linears if packed(x, key.experts))
     adapters, largest = _adapters(model, key)
-    vocabulary = model.embedding_params + model.head_params
     if key.method in {"full", "galore", "qgalore"}:
         trainable = total - model.vision_params
         largest = _largest(model)
@@ -459,9 +464,15 @@ def _training(model: ModelSpec, key: WeightKey, attention: str, dropout: bool) -
         rank=key.rank if targets else 0,
         compute_bytes=compute,
         adapter_bytes=adapter,
-        fp32_stream=prepared or (key.autocast and key.sharded and bool(targets)),
+        fp32_stream=prepared
+        or (key.autocast and key.sharded and bool(targets))
+        or (key.autocast and key.weight_dtype == "fp32" and not key.sharded),
         eager=attention == "eager" or model.model_type == "bloom",
-        dropout=dropout,
+        dropout=dropout and bool(targets),
+        litgpt=key.modeling == "litgpt",
+        outputs=key.method == "adapter_v2",
+        keeps_inputs=key.quant != "none" and key.keeps_inputs,
+        fast=key.fast,
     )
 
 
@@ -475,6 +486,7 @@ class KeptSums(NamedTuple):
         block: the largest block's saved bytes.
         block_scores: the largest block's scores.
         working: temporaries of one block's backward pass.
+        score_work: the same, per context position.
         unneeded: what a frozen first block does not keep.
     """
 
@@ -484,6 +496,7 @@ class KeptSums(NamedTuple):
     block: float
     block_scores: float
     working: float
+    score_work: float
     unneeded: float
 
 
@@ -498,6 +511,7 @@ def _kept(model: ModelSpec, key: WeightKey, attention: str, dropout: bool) -> Ke
         max(k.saved for k, _ in kinds),
         max(k.scores for k, _ in kinds),
         max(k.working for k, _ in kinds),
+        max(k.score_work for k, _ in kinds),
         kinds[0][0].unneeded,
     )
 
@@ -529,6 +543,9 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
     offloaded = setup.offload.split("+")
     states = 0.0 if "optimizer" in offloaded else static.states * state_share
     weights = (static.base + static.adapters) * weight_share
+    if setup.autocast and setup.weight_dtype == "fp32" and setup.grad_checkpointing == "none":
+        # autocast keeps its copy of every weight until the backward pass has used it
+        weights += model.linear_params * DTYPE_BYTES[setup.activation_dtype] * weight_share
     gradients = static.gradients * grad_share
     gathered = unit = 0.0
     if full_shard:
@@ -564,8 +581,6 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
         # position ids, cosines and sines: one row for the whole batch
         kept += seq * (8 + 2 * c * model.head_dim)
     per_logit = LOGIT_BYTES[setup.loss_impl]
-    if setup.loss_impl == "chunked":
-        per_logit /= CHUNKS
     if per_logit >= LOGIT_BYTES["standard"] and setup.outputs_kept:
         per_logit += 4.0 if prepared else c
     if per_logit and model.traits.softcap:
@@ -581,7 +596,10 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
     if setup.optimizer_in_backward:
         gradients = gradients / layers + outer_grad
         steps = steps / layers
-    work = tokens * sums.working + static.dequantized
+    work = tokens * (sums.working + sums.score_work * seq) + static.dequantized
+    whole = static.base if full_shard and setup.loads_whole else 0.0
+    if whole:
+        whole += static.outer + static.block
     # three moments of the backward pass: the last block, the first block, the embedding
     start = Phase(
         weights, max(present, outer_grad), states, kept + live, 0.0, gathered + unit, work
@@ -594,7 +612,7 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
         weights, max(present, gradients), states, tokens * c * h, 0.0, gathered, doubled
     )
     return {
-        "load": Phase(weights, 0.0, 0.0, 0.0, 0.0, 0.0, static.dequantized),
+        "load": Phase(weights, 0.0, 0.0, 0.0, 0.0, whole, static.dequantized),
         "forward_loss": Phase(weights, present, states, kept + tail, logits, gathered, 0.0),
         "backward": max(start, end, embedding, key=sum),
         "optimizer_step": Phase(weights, gradients, states, 0.0, 0.0, 0.0, steps),

@@ -86,6 +86,8 @@ PRESETS: Final[dict[str, Preset]] = {
             {
                 "attention": "sdpa", "loss_impl": "chunked", "packing": False,
                 "adapter_dtype": "bf16", "kbit_fp32": False, "grad_checkpointing": "none",
+                "modeling": "litgpt", "lora_dropout": True, "loads_whole": True,
+                "keeps_quantized_inputs": True,
             },
             {"qlora": _NF4},
         ),

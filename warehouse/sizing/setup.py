@@ -47,6 +47,7 @@ SHARDINGS: Final = frozenset({"none", "ddp", "zero1", "zero2", "zero3", "fsdp", 
 OFFLOADS: Final = frozenset({"none", "optimizer", "params", "params+optimizer", "activations"})
 ATTENTIONS: Final = frozenset({"flash", "sdpa", "mem_efficient", "eager", "xformers", "flex"})
 LOSSES: Final = frozenset({"standard", "fp32", "fused_ce", "fused_linear_ce", "cut_ce", "chunked"})
+MODELING: Final = frozenset({"transformers", "litgpt"})
 CHECKPOINTING: Final = frozenset({"none", "full", "selective"})
 
 
@@ -95,6 +96,10 @@ class Setup:
         quantize_experts: whether the loader also packs stacked experts.
         fast_kernels: whether norms, rotary embeddings and LoRA run as fused kernels that keep
             their input once, in compute precision (Unsloth, fms-acceleration's "foak", Liger).
+        modeling: whose blocks run: "transformers" or "litgpt" (fused projections, head never
+            tied).
+        loads_whole: whether every GPU holds the whole model while it is sharded.
+        keeps_quantized_inputs: whether quantised layers keep their input (bitsandbytes < 0.43).
     """
 
     method: str = "lora"
@@ -131,6 +136,9 @@ class Setup:
     outputs_kept: bool = True
     quantize_experts: bool = True
     fast_kernels: bool = False
+    modeling: str = "transformers"
+    loads_whole: bool = False
+    keeps_quantized_inputs: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no run can be.
@@ -148,6 +156,7 @@ class Setup:
             ("attention", self.attention, ATTENTIONS),
             ("loss_impl", self.loss_impl, LOSSES),
             ("grad_checkpointing", self.grad_checkpointing, CHECKPOINTING),
+            ("modeling", self.modeling, MODELING),
         ):
             if value not in known:
                 raise SizingError(f"{name} {value!r} is not one of {', '.join(sorted(known))}")

@@ -501,7 +501,7 @@ def check_damaged(name: str, document: Any) -> None:
         and isinstance(item.get("armSkuName"), str)
         and "Windows" not in str(item.get("productName"))
         and not str(item.get("meterName")).endswith(("Spot", "Low Priority", "Expired"))
-        and isinstance(item.get("retailPrice"), int | float)
+        and type(item.get("retailPrice")) in (int, float)
     }
     for row in rows:
         if isinstance(row, Offer) and row.market == "on_demand":

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -676,7 +676,7 @@ def print_costs(
     "--format", "form", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True
 )
 @data_option
-def export(folder: Path, form: str, data: Path) -> None:
+def export(folder: Path, form: Literal["csv", "parquet"], data: Path) -> None:
     """Write current prices, terms and cost per job to FOLDER, with a datapackage.json."""
     from warehouse.export import export_snapshots
     from warehouse.reader import open_published

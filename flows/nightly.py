@@ -19,13 +19,14 @@ os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
 os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from prefect import flow, serve, task
 from prefect.artifacts import acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.schedules import CronSchedule
-from prefect.states import Completed, Failed, State
+from prefect.client.schemas.objects import State
+from prefect.schedules import Cron
+from prefect.states import Completed, Failed
 
 from flows import refresh as night
 from scrapers.collect import Outcome, collect
@@ -33,6 +34,9 @@ from scrapers.fetch import Fetcher
 from scrapers.pages import Source
 from warehouse.ledger import Ledger
 from warehouse.reader import LEDGER, open_published
+
+if TYPE_CHECKING:
+    from prefect.deployments.runner import RunnerDeployment
 
 PROVIDERS_AT_ONCE = 8
 
@@ -117,14 +121,17 @@ def serve_nightly(cron: str, data: Path) -> None:
         UsageError: the cron expression is not one.
     """
     try:
-        when = CronSchedule(cron=cron, timezone="UTC")
+        when = Cron(cron, timezone="UTC")
     except ValueError as error:
         raise night.UsageError(f'{cron!r} is no cron expression, e.g. "0 3 * * *"') from error
-    serve(
+    # Called outside an event loop, it returns the deployment itself.
+    deployment = cast(
+        "RunnerDeployment",
         nightly.to_deployment(
             name="nightly", schedule=when, parameters={"data": str(data)}, concurrency_limit=1
-        )
+        ),
     )
+    serve(deployment)
 
 
 if __name__ == "__main__":

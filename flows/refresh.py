@@ -29,6 +29,7 @@ from scrapers.replay import read_observed_at, read_pages
 from warehouse import seeds
 from warehouse.checks import Finding
 from warehouse.ledger import Kept, Ledger, Observation, RunKind
+from warehouse.planned import remember
 from warehouse.publish import publish
 from warehouse.reader import LEDGER, PUBLISHED
 from warehouse.sizing.card import Card
@@ -255,7 +256,7 @@ def publish_now(ledger: Ledger, data: Path) -> list[Finding]:
     return publish(
         ledger,
         data / PUBLISHED,
-        plan_reference_jobs,
+        remember(plan_reference_jobs, data),
         published_at=now(),
         version=version("tunecost"),
     )

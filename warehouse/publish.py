@@ -286,6 +286,19 @@ def _write_plans(connection: duckdb.DuckDBPyConnection, plan: Planner) -> None:
     make_plans_table(connection, PLANS, plan(machines))
 
 
+def plan_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Lay plan rows out in the columns of `sizing.plans`."""
+    plain = [
+        {
+            name: str(value) if kind == pa.string() and (value := row[name]) is not None
+            else row[name]
+            for name, kind in PLAN_COLUMNS.items()
+        }
+        for row in rows
+    ]  # fmt: skip
+    return pa.Table.from_pylist(plain, schema=pa.schema(PLAN_COLUMNS))
+
+
 def make_plans_table(
     connection: duckdb.DuckDBPyConnection,
     name: str,
@@ -294,15 +307,7 @@ def make_plans_table(
     temporary: bool = False,
 ) -> None:
     """Make a relation shaped like `sizing.plans` from plan rows."""
-    plain = [
-        {
-            column: str(row[column]) if kind == pa.string() and row[column] is not None
-            else row[column]
-            for column, kind in PLAN_COLUMNS.items()
-        }
-        for row in rows
-    ]  # fmt: skip
-    connection.register("plan_rows", pa.Table.from_pylist(plain, schema=pa.schema(PLAN_COLUMNS)))
+    connection.register("plan_rows", plan_table(rows))
     kind = "temp table" if temporary else "table"
     connection.execute(f"create {kind} {name} as select * from plan_rows")
     connection.unregister("plan_rows")

@@ -1,0 +1,57 @@
+"""A data folder that the main job has filled once, for tests that only read it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flows.refresh import Summary, refresh
+
+PAYLOADS = Path(__file__).parent / "payloads"
+# The case of each provider that a healthy night looks like; the others provoke faults.
+HEALTHY = {
+    "azure": "markets",
+    "linode": "plans_by_region",
+    "oci": "parts_and_look_alikes",
+    "runpod": "spot_and_one_answer",
+    "scaleway": "minute_and_hour",
+    "vast": "both_ends",
+}
+
+
+def lay_replay(folder: Path) -> Path:
+    """Lay a healthy recorded night in the replay layout."""
+    for provider, case in HEALTHY.items():
+        target = folder / provider
+        shutil.copytree(
+            PAYLOADS / provider / case, target, ignore=shutil.ignore_patterns("expected.csv")
+        )
+        (target / "observed_at").write_text("2026-11-30T03:00:00Z\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def replay_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return lay_replay(tmp_path_factory.mktemp("replay"))
+
+
+@pytest.fixture(scope="session")
+def night(tmp_path_factory: pytest.TempPathFactory, replay_dir: Path) -> tuple[Path, Summary]:
+    """A data folder after one replayed night, and what it came to. Read only."""
+    data = tmp_path_factory.mktemp("data")
+    return data, refresh(data, replay_dir=replay_dir)
+
+
+@pytest.fixture
+def data(tmp_path: Path, filled: Path) -> Path:
+    """An empty data folder to write to, with the plans remembered, which takes seconds to make."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    shutil.copy(filled / "plans.parquet", folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def filled(night: tuple[Path, Summary]) -> Path:
+    """The data folder alone. Read only."""
+    return night[0]

@@ -100,7 +100,7 @@ SIZES: Final = _read_sizes()
 _YEARS: Final = {"1 Year": 1, "3 Years": 3, "5 Years": 5}
 # Standard_NC24ads_A100_v4 is one; Standard_NP10s (FPGA) and Standard_NM16ads_MA35D (video) are not
 _GPU_SIZE: Final = re.compile(r"Standard_N(?![PM]\d)", re.IGNORECASE)
-_NOT_LINUX_ON_DEMAND: Final = re.compile(r"Windows|Cloud ?Services|Dedicated", re.IGNORECASE)
+_NOT_PLAIN_LINUX: Final = re.compile(r"Windows|Cloud ?Services|Dedicated", re.IGNORECASE)
 # "P80 Disks" (2022), "E10 LRS Disk" (2026); not "S4 LRS Disk Operations", "P30 LRS Disk Mount"
 _DISK: Final = re.compile(r"[PES](?P<size>\d{1,2})( [LZ]RS)? Disks?")
 # fmt: off
@@ -211,7 +211,7 @@ def _is_gpu_machine(item: Mapping[str, Any]) -> bool:
     return (
         item.get("serviceName", "Virtual Machines") == "Virtual Machines"
         and _GPU_SIZE.match(str(item.get("armSkuName")).strip()) is not None
-        and _NOT_LINUX_ON_DEMAND.search(str(item.get("productName"))) is None
+        and _NOT_PLAIN_LINUX.search(str(item.get("productName"))) is None
         and item.get("type") != "DevTestConsumption"
         and not str(item.get("meterName")).rstrip().endswith("Expired")
     )

@@ -31,7 +31,7 @@ CHARTED: Final = 8
 """GPUs with a chart: those that most providers sell."""
 LISTED: Final = 16
 """GPUs listed before the rest is folded away."""
-GAP_DAYS: Final = 7
+GAP_DAYS: Final = 3
 """A line is broken where nobody looked for longer than this."""
 BAND_LIMIT: Final = 2.2
 """A bar's scale ends at this multiple of the dearest likely cost: one wide band may be cut off
@@ -75,22 +75,39 @@ def write_site(connection: duckdb.DuckDBPyConnection, folder: Path) -> Path:
 def render_page(connection: duckdb.DuckDBPyConnection, written_at: datetime) -> str:
     """Return the page's HTML; ages are as of the time at which it is written."""
     gpus = read_gpus(connection)
-    charted = [row["gpu"] for row in gpus if row["on_demand"]][:CHARTED]
-    history = read_history(connection, charted)
+    charted = [row for row in gpus if row["on_demand"]][:CHARTED]
+    names = [row["gpu"] for row in charted]
+    live, baseline = read_history(connection, names), read_baseline(connection, names)
+    series = [baseline.get(name, []) + live.get(name, []) for name in names]
+    days = [row["day"] for rows in series for row in rows]
     scripts = [charts_script(), packaged("page.js")]
-    return make_environment(written_at).get_template("page.html").render(
-        publication=read_rows(connection, "select * from marts.publication")[0],
-        written_at=written_at,
-        jobs=read_jobs(connection),
-        rankings=read_rankings(connection),
-        gpus=gpus,
-        history=history,
-        health=read_health(connection),
-        chart=history_spec(history) if history else None,
-        style=Markup(packaged("style.css")),  # noqa: S704 - our own file
-        scripts=[Markup(script) for script in scripts],  # noqa: S704 - our own and Vega's
-        script_hashes=[content_hash(script) for script in scripts],
-        constants={"ranked": RANKED, "listed": LISTED, "gap_days": GAP_DAYS, "job": DEFAULT_JOB},
+    return (
+        make_environment(written_at)
+        .get_template("page.html")
+        .render(
+            publication=read_rows(connection, "select * from marts.publication")[0],
+            written_at=written_at,
+            jobs=read_jobs(connection),
+            rankings=read_rankings(connection),
+            gpus=gpus,
+            charted=charted,
+            live=live,
+            baseline=baseline,
+            chart_data={
+                "series": series,
+                "spec": history_spec(min(days), max(days)) if days else None,
+            },
+            health=read_health(connection),
+            style=Markup(packaged("style.css")),  # noqa: S704 - our own file
+            scripts=[Markup(script) for script in scripts],  # noqa: S704 - our own and Vega's
+            script_hashes=[content_hash(script) for script in scripts],
+            constants={
+                "ranked": RANKED,
+                "listed": LISTED,
+                "gap_days": GAP_DAYS,
+                "job": DEFAULT_JOB,
+            },
+        )
     )
 
 
@@ -177,8 +194,8 @@ def read_gpus(connection: duckdb.DuckDBPyConnection) -> list[Row]:
     rows = read_rows(
         connection,
         """
-        select gpu, market, providers, price_usd_per_gpu_hour, provider, sku, region, gpu_count,
-            observed_at, age_hours, is_baseline, source
+        select gpu, market, providers, price_usd_per_gpu_hour, provider_name, region, observed_at,
+            age_hours, is_baseline, source
         from marts.cheapest_gpus
         where market in ('on_demand', 'spot')
         order by gpu, market
@@ -199,9 +216,10 @@ def read_gpus(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 def read_history(
     connection: duckdb.DuckDBPyConnection, gpus: Sequence[str]
 ) -> dict[str, list[Row]]:
-    """Return the cheapest on-demand price of each day for these GPUs, in their order.
+    """Return what was read live of these GPUs: the cheapest on-demand price of each day.
 
-    `segment` rises by one after every stretch in which nobody looked for more than GAP_DAYS.
+    `segment` rises by one after every stretch in which nobody looked for more than GAP_DAYS;
+    `is_alone` marks a day that is a segment of its own, which no line can show.
     """
     rows = read_rows(
         connection,
@@ -209,21 +227,50 @@ def read_history(
         with gaps as (
             select
                 gpu, "day", price_usd_per_gpu_hour as usd, provider_name as provider, region,
-                is_baseline,
                 coalesce(
                     "day" - lag("day") over (partition by gpu order by "day") > $gap_days, false
                 ) as is_after_gap
             from marts.gpu_price_history
             where market = 'on_demand' and list_contains($gpus::varchar[], gpu)
+        ),
+
+        segments as (
+            select
+                * exclude (is_after_gap),
+                (count_if(is_after_gap) over (partition by gpu order by "day"))::integer as segment
+            from gaps
         )
 
-        select
-            * exclude (is_after_gap),
-            (count_if(is_after_gap) over (partition by gpu order by "day"))::integer as segment
-        from gaps
-        order by list_position($gpus::varchar[], gpu), "day"
+        select *, false as is_baseline, count(*) over (partition by gpu, segment) = 1 as is_alone
+        from segments
+        order by gpu, "day"
         """,
         {"gpus": list(gpus), "gap_days": GAP_DAYS},
+    )
+    return {gpu: list(some) for gpu, some in groupby(rows, lambda row: row["gpu"])}
+
+
+def read_baseline(
+    connection: duckdb.DuckDBPyConnection, gpus: Sequence[str]
+) -> dict[str, list[Row]]:
+    """Return the bundled prices of these GPUs still in use: one per provider, dated when seen."""
+    rows = read_rows(
+        connection,
+        """
+        select
+            gpu, observed_at::date as "day", price_usd_per_gpu_hour as usd,
+            provider_name as provider, region, true as is_baseline
+        from marts.current_prices
+        where
+            is_baseline and market = 'on_demand' and list_contains($gpus::varchar[], gpu)
+            and gpu_count >= 1 and is_available is distinct from false
+        qualify
+            row_number() over (
+                partition by gpu, provider order by price_usd_per_gpu_hour, region, offer_id
+            ) = 1
+        order by gpu, "day", provider
+        """,
+        {"gpus": list(gpus)},
     )
     return {gpu: list(some) for gpu, some in groupby(rows, lambda row: row["gpu"])}
 
@@ -247,43 +294,73 @@ def read_health(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 # --- charts -----------------------------------------------------------------------------------
 
 
-def history_spec(history: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+def history_spec(first: date, last: date) -> dict[str, Any]:
     """Return the Vega-Lite chart that every GPU's history is drawn with, without its data.
 
-    Colours are left to the page's style, which knows light from dark.
+    Colours are left to the page's style, which knows light from dark and finds the marks by the
+    names of their layers.
     """
     import altair as alt
 
-    days = [row["day"] for rows in history.values() for row in rows]
-    day = alt.X("day:T", title=None).scale(
-        type="utc", domain=[min(days).isoformat(), max(days).isoformat()]
-    ).axis(format="%b %Y" if (max(days) - min(days)).days > 120 else "%d %b",
-           labelOverlap=True, tickCount=4, grid=False)  # fmt: skip
     base = alt.Chart(alt.NamedData("history")).encode(
-        x=day,
-        y=alt.Y("usd:Q", title=None).scale(zero=True).axis(format="$~f", tickCount=3),
+        x=alt.X("day:T", title=None)
+        .scale(type="utc", domain=[first.isoformat(), last.isoformat()])
+        .axis(
+            format="%b ’%y" if (last - first).days > 120 else "%d %b",
+            tickCount=5,
+            labelBound=True,
+            labelOverlap=True,
+            grid=False,
+        ),
+        # The same room for every label, so that the charts line up.
+        y=alt.Y("usd:Q", title=None)
+        .scale(zero=True)
+        .axis(format="$~f", tickCount=3, minExtent=38, maxExtent=38),
     )
-    line = base.mark_line(interpolate="step-after", strokeWidth=1.75).encode(
-        detail="segment:N", order="day:T"
+    tooltip = [
+        alt.Tooltip("day:T", title="day", format="%d %b %Y", formatType="utc"),
+        alt.Tooltip("usd:Q", title="USD per GPU-hour", format=".3f"),
+        alt.Tooltip("provider:N", title="provider"),
+        alt.Tooltip("region:N", title="region"),
+        alt.Tooltip("from:N", title="from"),
+    ]
+    live = base.transform_filter("!datum.is_baseline")
+    baseline = (
+        base.transform_filter("datum.is_baseline")
+        .mark_point(shape="circle", size=22, strokeWidth=1.25, fillOpacity=0)
+        .encode(tooltip=tooltip)
+        .properties(name="baseline")
     )
-    seen = base.mark_point(size=14, opacity=1, strokeWidth=1.25).encode(
-        shape=alt.value("circle"),
-        fillOpacity=alt.condition("datum.is_baseline", alt.value(0), alt.value(1)),
-        tooltip=[
-            alt.Tooltip("day:T", title="day", format="%d %b %Y", formatType="utc"),
-            alt.Tooltip("usd:Q", title="USD per GPU-hour", format=".3f"),
-            alt.Tooltip("provider:N", title="provider"),
-            alt.Tooltip("region:N", title="region"),
-            alt.Tooltip("from:N", title="from"),
-        ],
+    line = (
+        live.mark_line(interpolate="step-after", strokeWidth=1.75)
+        .encode(detail="segment:N", order="day:T")
+        .properties(name="live")
     )
-    chart = alt.layer(line, seen).properties(width="container", height=120)
-    spec: dict[str, Any] = chart.configure(
-        background="transparent",
-        font="inherit",
-        view=alt.ViewConfig(stroke=None),
-        axis=alt.AxisConfig(domain=False, ticks=False, labelFontSize=11, labelPadding=6),
-    ).to_dict()
+    # Every day can be pointed at; drawn are only those that no line shows.
+    days = (
+        live.mark_point(shape="circle", filled=True)
+        .encode(
+            size=alt.condition("datum.is_alone", alt.value(24), alt.value(80)),
+            opacity=alt.condition("datum.is_alone", alt.value(1), alt.value(0)),
+            tooltip=tooltip,
+        )
+        .properties(name="days")
+    )
+    spec: dict[str, Any] = (
+        alt.layer(baseline, line, days)
+        .properties(
+            width="container",
+            height=140,
+            autosize=alt.AutoSizeParams(type="fit", contains="padding"),
+        )
+        .configure(
+            background="transparent",
+            font="inherit",
+            view=alt.ViewConfig(stroke=None),
+            axis=alt.AxisConfig(domain=False, ticks=False, labelFontSize=11, labelPadding=6),
+        )
+        .to_dict()
+    )
     return spec
 
 

@@ -37,7 +37,10 @@
       ...row,
       from: row.is_baseline ? "bundled baseline" : "the provider's list",
     }));
-    const spec = { ...data.chart, datasets: { history: values } };
+    // A layer without a row would have no extent.
+    const layer = data.spec.layer.filter((one) =>
+      values.some((row) => row.is_baseline === (one.name === "baseline")));
+    const spec = { ...data.spec, layer, datasets: { history: values } };
     // `ast`: expressions are interpreted, not compiled, which the page's policy would refuse.
     vegaEmbed(place, spec, { actions: false, renderer: "svg", ast: true, tooltip: { theme: "page" } })
       .catch((error) => {

@@ -9,6 +9,7 @@ select
     min(price_usd_per_gpu_hour) as price_usd_per_gpu_hour,
     median(price_usd_per_gpu_hour) as median_usd_per_gpu_hour,
     arg_min(provider, price_usd_per_gpu_hour) as provider,
+    arg_min(provider_name, price_usd_per_gpu_hour) as provider_name,
     arg_min(sku, price_usd_per_gpu_hour) as sku,
     arg_min(region, price_usd_per_gpu_hour) as region,
     arg_min(gpu_count, price_usd_per_gpu_hour) as gpu_count,

@@ -1,11 +1,13 @@
--- The cheapest offer of each GPU and market on every day on which any provider was read.
+-- The cheapest offer that was read live of each GPU and market, on every day with such a reading.
 -- grain: gpu, market, day
 -- units: USD per GPU and hour
 -- An offer counts from its first sighting until it is found changed or gone, as at the day's end.
+-- The baseline is left out: each of its providers was seen once, and as each came in, the cheapest
+-- would seem to fall.
 with days as (
     select distinct observed_at::date as "day"
     from staging.outcomes
-    where status = 'ok'
+    where status = 'ok' and run_kind <> 'baseline'
 )
 
 select
@@ -18,8 +20,7 @@ select
     arg_min(s.provider, s.price_usd_per_gpu_hour) as provider,
     arg_min(s.provider_name, s.price_usd_per_gpu_hour) as provider_name,
     arg_min(s.sku, s.price_usd_per_gpu_hour) as sku,
-    arg_min(s.region, s.price_usd_per_gpu_hour) as region,
-    arg_min(s.is_baseline, s.price_usd_per_gpu_hour) as is_baseline
+    arg_min(s.region, s.price_usd_per_gpu_hour) as region
 from days
 inner join staging.offer_spans as s
     on
@@ -28,6 +29,7 @@ inner join staging.offer_spans as s
 -- A slice is no whole GPU, and an offer that is sold out cannot be rented.
 where
     s.market in ('on_demand', 'spot')
+    and not s.is_baseline
     and s.gpu is not null
     and s.gpu_count >= 1
     and s.is_available is distinct from false

@@ -37,7 +37,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import ijson  # type: ignore[import-untyped]
 
@@ -304,7 +304,7 @@ def _is_machine(cells: Cells) -> bool:
         and cells.get("tenancy") == "Shared"
         and cells.get("capacitystatus") == "Used"
         and cells.get("locationtype") == "AWS Region"
-        and cells.get("operation", "RunInstances") in ("RunInstances", "RunInstances:CB")
+        and cells.get("operation") in ("RunInstances", "RunInstances:CB")
     )
 
 
@@ -520,23 +520,30 @@ def _read_prices(kind: str, scope: str, page: Page) -> Iterator[Row | Reject]:
 # --- spot ---
 
 
+T = TypeVar("T")
+
+
+def _member(node: Any, key: str, kind: type[T], where: str) -> T:
+    value = require(node, key, where)
+    if not isinstance(value, kind):
+        raise UnknownShape(f"{where}: {key!r} is not what the known form has")
+    return value
+
+
 def _rates(pages: Pages) -> dict[tuple[str, str], Decimal]:
     """Return the upper end of the share interrupted in a month, by region and type."""
     rates = {}
     for page in pages_of(pages, "spot_advisor"):
-        body = page.json()
-        tops = {
-            band.get("index"): Decimal(band["max"]) / 100
-            for band in require(body, "ranges", page.name)
-            if isinstance(band, Mapping)
-            and type(band.get("index")) is int
-            and type(band.get("max")) is int
-            and 0 <= band["max"] <= 100
-        }
-        for region, systems in require(body, "spot_advisor", page.name).items():
-            for name, facts in require(systems, "Linux", page.name).items():
-                band = facts.get("r") if isinstance(facts, Mapping) else None
-                if type(band) is int and band in tops:
+        body, tops = page.json(), {}
+        for band in _member(body, "ranges", list, page.name):
+            index, top = (_member(band, key, int, page.name) for key in ("index", "max"))
+            tops[index] = Decimal(top) / 100
+        advised = _member(body, "spot_advisor", dict, page.name)
+        for region in advised:
+            systems = _member(advised, region, dict, page.name)
+            for name, facts in _member(systems, "Linux", dict, page.name).items():
+                band = facts.get("r") if isinstance(facts, dict) else None
+                if type(band) is int and 0 <= tops.get(band, -1) <= 1:
                     rates[region, name] = tops[band]
     return rates
 
@@ -578,25 +585,27 @@ def _read_size(size: Any, region: str, rates: Mapping[tuple[str, str], Decimal])
 
 
 def _read_spot(pages: Pages, scopes: set[str]) -> Iterator[Row | Reject]:
-    rates = _rates(pages) if pages_of(pages, "spot_prices") else {}
-    for page in pages_of(pages, "spot_prices"):
-        config = require(_spot_feed(page), "config", page.name)
-        if require(config, "rate", page.name) != "perhr":
-            raise UnknownShape(f"{page.name}: prices are not per hour")
+    feeds = pages_of(pages, "spot_prices")
+    rates = _rates(pages) if feeds else {}
+    for page in feeds:
+        where = page.name
+        config = _member(_spot_feed(page), "config", dict, where)
+        if _member(config, "rate", str, where) != "perhr":
+            raise UnknownShape(f"{where}: prices are not per hour")
         strangers = []
-        for block in require(config, "regions", page.name):
-            key = require(block, "region", page.name)
+        for block in _member(config, "regions", list, where):
+            key = _member(block, "region", str, where)
             region = _LEGACY_REGIONS.get(key, key)
             if region not in REGIONS:
                 strangers.append(region)
             elif not scopes or region in scopes:
-                for group in require(block, "instanceTypes", page.name):
-                    for size in require(group, "sizes", page.name):
-                        name = size.get("size") if isinstance(size, Mapping) else None
+                for group in _member(block, "instanceTypes", list, where):
+                    for size in _member(group, "sizes", list, where):
+                        name = size.get("size") if isinstance(size, dict) else None
                         if isinstance(name, str) and _ACCELERATED.fullmatch(name):
                             yield _read_size(size, region, rates)
         if strangers and (not scopes or next(iter(REGIONS)) in scopes):  # once a night
-            yield refuse("region is not asked", strangers, ", ".join(map(str, strangers)))
+            yield refuse("region is not asked", strangers, ", ".join(strangers))
 
 
 def parse(pages: Pages) -> Iterator[Row | Reject]:

@@ -45,6 +45,8 @@ class Training:
             values repeated to all heads, and the framework's own GELU.
         outputs: whether every linear layer's output is scaled by a trained vector (adapter v2,
             where the norms train too).
+        scales: whether keys, values and the down projection's input are scaled by trained vectors
+            (IA3).
         keeps_inputs: whether quantised linear layers keep their input although their weight is
             frozen (bitsandbytes before 0.43).
         fast: whether norms are fused kernels that keep their input in compute precision.
@@ -60,6 +62,7 @@ class Training:
     dropout: bool = False
     litgpt: bool = False
     outputs: bool = False
+    scales: bool = False
     keeps_inputs: bool = False
     fast: bool = False
 
@@ -233,6 +236,8 @@ def keep(spec: ModelSpec, block: Block, t: Training) -> Kept:
         total += kept + _inputs(down, width, t, already=holds)
     if t.outputs:
         total += c * sum(x.d_out for x in block.linears if x.module)
+    if t.scales:
+        total += c * (2 * kv + spec.intermediate_size)
     if t.litgpt and t.keeps_inputs:
         total += c * out  # the attention's output, copied into the order that the projection reads
     if block.kind == "decoder":  # cross attention: as much again as the self attention

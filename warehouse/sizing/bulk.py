@@ -39,6 +39,24 @@ METHOD_KIND: Final = {
 }  # fmt: skip
 
 
+ADAPTER_TRAITS: Final[dict[str, dict[str, Any]]] = {
+    # kept fp32 matrices of the target's size
+    "loha": {"delta_copies": 1.0}, "lokr": {"delta_copies": 1.0}, "dora": {"delta_copies": 1.0},
+    "oft": {"delta_copies": 1.0}, "boft": {"delta_copies": 1.0}, "hra": {"delta_copies": 1.0},
+    "frod": {"delta_copies": 1.0}, "peanut": {"delta_copies": 2.0},
+    # a "rank" that counts coefficients, not rows
+    "fourierft": {"delta_copies": 1.0, "lora_rank": 1},
+    "waveft": {"delta_copies": 2.0, "lora_rank": 1},
+    "vera": {"lora_rank": 1, "adapter_inputs": False},
+    "pvera": {"lora_rank": 1}, "psoft": {"lora_rank": 8}, "vblora": {"lora_rank": 4},
+    # nothing kept of the input
+    "tinylora": {"adapter_inputs": False}, "adamss": {"adapter_inputs": False, "lora_rank": 1},
+    "beft": {"adapter_inputs": False, "lora_rank": 1}, "shira": {"adapter_inputs": False},
+    "glora": {"adapter_inputs": False}, "miss": {"adapter_inputs": False},
+}  # fmt: skip
+"""How other peft adapters differ in memory from a LoRA pair on the same targets."""
+
+
 def size_rows(
     rows: Iterable[Mapping[str, str]], models: Mapping[str, ModelSpec]
 ) -> Iterator[dict[str, Any]]:
@@ -243,11 +261,14 @@ def setup_from_row(row: Mapping[str, str]) -> Setup:
         made["quant"] = quant
         if kind == "lora":
             made["method"] = "qlora"
-    elif quant == "none" and kind == "qlora" and weights in {"int8"}:
+    if kind in {"galore", "qgalore"} and not _text(row, "lora_rank"):
+        made["lora_rank"] = 128
+    if quant == "none" and kind == "qlora" and weights in {"int8"}:
         made["quant"] = "int8"
     rank = _whole(row, "lora_rank")
     if rank is not None:
         made["lora_rank"] = rank
+    made.update(ADAPTER_TRAITS.get(method, {}))
     targets = _text(row, "lora_targets")
     if targets:
         if "fully trained" in targets:
@@ -263,6 +284,7 @@ def setup_from_row(row: Mapping[str, str]) -> Setup:
         made["adapter_dtype"] = _DTYPES.get(adapter, adapter)
     optimizer = _text(row, "optimizer").lower()
     if optimizer:
+        made["optimizer_in_backward"] = "per_layer" in optimizer
         made["optimizer"] = "adamw8bit" if optimizer.startswith("galore") else optimizer
         if optimizer.startswith("adam on"):
             made["optimizer"] = "adamw"

@@ -37,16 +37,23 @@ LOGIT_BYTES: Final = {
     "fused_ce": 8.0,
     "fused_linear_ce": 0.0,
     "cut_ce": 0.0,
-    "chunked": 4.0,
+    "chunked": 2.0,
 }
 """Bytes per token and vocabulary entry that live at the loss.
 
 standard: transformers 5 casts the logits to fp32 and keeps their log-softmax (4); its backward
 holds the gradient of the loss (4) and of the logits (4); a loop that keeps the model's output adds
 the logits as the head made them. fused_ce: the kernel writes the gradient
-over the logits. fused_linear_ce, cut_ce: logits of one tile at a time. chunked: the head runs over
-all chunks and keeps their logits and log-softmax in compute precision; only the gradients are of
-one chunk at a time."""
+over the logits. fused_linear_ce, cut_ce: logits of one tile at a time. chunked: the logits of
+all chunks stay in compute precision (torchtune), in litgpt beside their log-softmax; only the fp32
+copies and the gradients are of one chunk."""
+
+SELECTIVE_SHARE: Final = 0.27
+"""Part of the activations that per-operation selective checkpointing keeps: the outputs of every
+second matrix product and of attention (torchtitan's default); fit to its published runs."""
+COMPILED_SHARE: Final = 0.82
+"""Part of the kept activations that torch.compile leaves by fusing element-wise chains; fit to
+torchtitan's runs with and without."""
 
 STATE_COPIES: Final = {
     "adamw": 2.0, "adamw_fused": 2.0, "adamw_foreach": 2.0, "paged_adamw": 2.0,
@@ -181,13 +188,22 @@ class Estimate:
         """
         if metric not in METRICS:
             raise SizingError(f"metric {metric!r} is not one of {', '.join(METRICS)}")
-        return overhead.spread(self.peak.total / GIB, metric, self.setup, self.gpu)
+        return overhead.spread(self.peak.total / GIB, self._dynamic, metric, self.setup, self.gpu)
 
-    def terms_gib(self) -> dict[str, float]:
-        """The terms at the peak in GiB, with `overhead` for the device figure."""
-        terms = {name: value / GIB for name, value in zip(TERMS, self.peak, strict=True)}
-        terms["overhead"] = self.gib("device") - self.peak.total / GIB
-        return terms
+    @cached_property
+    def _dynamic(self) -> overhead.Dynamic:
+        forward, backward = self.phases["forward_loss"], self.phases["backward"]
+        step = self.phases["optimizer_step"]
+        setup = self.setup
+        elements = setup.tokens * self.model.vocab_size if forward.logits else 0
+        slack = setup.allocator_slack * forward.logits
+        return overhead.Dynamic(
+            elements / setup.tensor_parallel / GIB,
+            (backward.activations + backward.temporaries) / GIB,
+            backward.buffers / GIB if setup.gpus > 1 else 0.0,
+            0.0 if setup.is_adapter else step.temporaries / GIB,
+            max(0.0, forward.total + slack - self.peak.total) / GIB if slack else 0.0,
+        )
 
 
 def estimate(
@@ -295,6 +311,8 @@ class WeightKey(NamedTuple):
     state_dtype: str | None
     foreach: bool
     autocast: bool
+    delta: float
+    inputs: bool
     experts: bool
     fast: bool
     sharded: bool
@@ -306,7 +324,8 @@ def _weight_key(s: Setup) -> WeightKey:
     return WeightKey(
         s.method, s.weight_dtype, s.activation_dtype, s.quant, s.adapter_dtype, s.kbit_fp32,
         s.lora_rank, s.lora_targets, s.modules_to_save, s.optimizer, s.master_weights,
-        s.grad_dtype, s.state_dtype, s.foreach, s.autocast, s.quantize_experts, s.fast_kernels,
+        s.grad_dtype, s.state_dtype, s.foreach, s.autocast, s.delta_copies,
+        s.adapter_inputs, s.quantize_experts, s.fast_kernels,
         s.sharding in {"fsdp", "zero3"} and s.gpus > 1, s.modeling, s.keeps_quantized_inputs,
     )  # fmt: skip
 
@@ -357,6 +376,11 @@ def _static(model: ModelSpec, key: WeightKey) -> Static:
         trainable = adapters
         trained_bytes = DTYPE_BYTES[key.adapter_dtype]
         adapter_weights = adapters * trained_bytes
+        if key.delta and key.method in {"lora", "qlora", "dora"}:
+            names = _lora_targets(model, key.targets)
+            adapter_weights += key.delta * sum(
+                4.0 * x.weights * n for x, n in linears if x.name in names
+            )
         if key.save:
             trainable += vocabulary
             adapter_weights += vocabulary * trained_bytes
@@ -371,6 +395,10 @@ def _static(model: ModelSpec, key: WeightKey) -> Static:
         states = trainable * STATE_COPIES[key.optimizer] * state_bytes
     if key.optimizer == "adafactor":
         states = trainable * state_bytes * 0.01  # one row and one column per matrix
+    if key.method in {"galore", "qgalore"}:  # moments live in a subspace of the given rank
+        states *= min(1.0, key.rank / model.hidden_size)
+    if key.optimizer.startswith("paged"):
+        states = 0.0  # managed memory, which is outside the caching allocator and can leave the GPU
     if key.master:
         states += 4.0 * trainable
     if key.optimizer in {"sgd", "sgd_momentum", "lion"}:
@@ -460,7 +488,7 @@ def _training(model: ModelSpec, key: WeightKey, attention: str, dropout: bool) -
         adapter = compute  # the fp32 copy is cast again before the product and not kept
     return Training(
         base=key.method in {"full", "galore", "qgalore"},
-        targets=targets,
+        targets=targets if key.inputs else frozenset(),
         rank=key.rank if targets else 0,
         compute_bytes=compute,
         adapter_bytes=adapter,
@@ -471,6 +499,7 @@ def _training(model: ModelSpec, key: WeightKey, attention: str, dropout: bool) -
         dropout=dropout and bool(targets),
         litgpt=key.modeling == "litgpt",
         outputs=key.method == "adapter_v2",
+        scales=key.method == "ia3",
         keeps_inputs=key.quant != "none" and key.keeps_inputs,
         fast=key.fast,
     )
@@ -532,7 +561,7 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
     prepared = setup.quant != "none" and setup.kbit_fp32
     tokens = float(setup.tokens)
     seq = float(setup.seq_len)
-    if setup.method in {"prefix", "prompt", "ptuning"}:
+    if setup.method in {"prompt", "ptuning"}:
         tokens += setup.lora_rank * setup.micro_batch
     shards = setup.shards
     full_shard = setup.sharding in {"zero3", "fsdp"} and shards > 1
@@ -547,6 +576,9 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
         # autocast keeps its copy of every weight until the backward pass has used it
         weights += model.linear_params * DTYPE_BYTES[setup.activation_dtype] * weight_share
     gradients = static.gradients * grad_share
+    spread_layers = setup.gpus if setup.sharding == "device_map" else 1
+    if spread_layers > 1:  # whole blocks on each GPU; the last one also builds the logits
+        weights, gradients, states = (part / spread_layers for part in (weights, gradients, states))
     gathered = unit = 0.0
     if full_shard:
         unit = static.block / tensor
@@ -556,25 +588,29 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
     if setup.sharding == "ddp" and shards > 1:
         gathered = static.gradients / tensor  # reduction buckets beside the gradients
     if "params" in offloaded and full_shard:
-        weights = 0.0
+        weights = gradients = 0.0  # each unit comes when it is needed, its gradients leave with it
 
     # what is kept between forward and backward
     h, vocab = model.hidden_size, model.vocab_size
     layers = model.num_layers + model.decoder_layers
     trains_base = setup.method == "full"
     tail = tokens * _tail_bytes(model, c, trains_base)
-    everything = tokens * (sums.saved + sums.scores * seq)
+    # sequence parallelism goes with tensor parallelism, and the head is split by vocabulary
+    tokens /= tensor
+    everything = tokens * (sums.saved + sums.scores * seq) / spread_layers
     if setup.is_adapter:
-        everything -= tokens * sums.unneeded
-    checkpoints = tokens * sums.stream
+        everything -= tokens * sums.unneeded / spread_layers
+    checkpoints = tokens * sums.stream / spread_layers
     if "activations" in offloaded:
         checkpoints = min(checkpoints, 2 * checkpoints / layers)
+    if setup.compile:
+        everything *= COMPILED_SHARE
     one_block = tokens * (sums.block + sums.block_scores * seq)
     live = one_block
     if setup.grad_checkpointing == "full":
         kept = checkpoints
     elif setup.grad_checkpointing == "selective":
-        kept = (checkpoints + everything) / 2
+        kept = checkpoints + SELECTIVE_SHARE * (everything - checkpoints)
     else:
         kept, live = everything, 0.0
     if model.traits.positions == "rope":
@@ -585,6 +621,8 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
         per_logit += 4.0 if prepared else c
     if per_logit and model.traits.softcap:
         per_logit += c  # the output of tanh
+    if setup.loss_impl == "chunked" and setup.modeling == "litgpt":
+        per_logit += c
     logits = tokens * vocab * per_logit
 
     early = setup.grad_accum > 1 and not setup.optimizer_in_backward
@@ -592,7 +630,7 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
     grad_bytes = static.gradients / max(static.trainable, 1) * grad_share
     outer_grad = model.embedding_params * grad_bytes if trains_base else 0.0
     block_grad = model.blocks[0][0].params * grad_bytes if trains_base else 0.0
-    steps = 0.0 if "optimizer" in offloaded else static.step * state_share
+    steps = 0.0 if "optimizer" in offloaded else static.step * state_share / spread_layers
     if setup.optimizer_in_backward:
         gradients = gradients / layers + outer_grad
         steps = steps / layers

@@ -47,7 +47,10 @@ PRESETS: Final[dict[str, Preset]] = {
         Preset(
             "axolotl",
             "docs.axolotl.ai config reference: sample_packing, flash_attention, cut cross entropy",
-            {"attention": "flash", "loss_impl": "cut_ce", "packing": True},
+            {
+                "attention": "flash", "loss_impl": "cut_ce", "packing": True, "autocast": True,
+                "fast_kernels": True,
+            },
             {"qlora": _NF4 | {"kbit_fp32": False}},
         ),
         Preset(
@@ -57,7 +60,10 @@ PRESETS: Final[dict[str, Preset]] = {
                 "attention": "sdpa", "loss_impl": "chunked", "packing": True,
                 "adapter_dtype": "bf16", "kbit_fp32": False, "foreach": False,
             },
-            {"qlora": {"quant": "nf4-dq"}},
+            {
+                "qlora": {"quant": "nf4-dq"},
+                "full": {"optimizer": "paged_adamw8bit", "optimizer_in_backward": True},
+            },
         ),
         Preset(
             "unsloth",
@@ -77,8 +83,20 @@ PRESETS: Final[dict[str, Preset]] = {
         Preset(
             "ms-swift",
             "swift.readthedocs.io command line parameters: gradient checkpointing on, flash",
-            {"attention": "flash", "loss_impl": "standard", "packing": False},
+            {
+                "attention": "flash", "loss_impl": "standard", "packing": False,
+                "allocator_slack": 1.5,
+            },
             {"qlora": _NF4 | {"kbit_fp32": True}},
+        ),
+        Preset(
+            "fsdp-qlora",
+            "AnswerDotAI fsdp_qlora README: bf16 throughout, adapters too, reentrant checkpoints",
+            {
+                "attention": "sdpa", "loss_impl": "standard", "packing": False,
+                "adapter_dtype": "bf16", "kbit_fp32": False, "sharding": "fsdp",
+            },
+            {"qlora": _NF4},
         ),
         Preset(
             "litgpt",
@@ -98,6 +116,7 @@ PRESETS: Final[dict[str, Preset]] = {
                 "attention": "sdpa", "loss_impl": "standard", "packing": True,
                 "weight_dtype": "fp32", "compute_dtype": "bf16", "autocast": True,
                 "sharding": "fsdp", "foreach": False, "grad_checkpointing": "selective",
+                "outputs_kept": False,
             },
             {},
         ),
@@ -116,7 +135,7 @@ ALIASES: Final = {
     "chatglm": "transformers", "hf": "transformers", "xtuner": "transformers",
     "galore": "transformers", "liger": "transformers", "minicpm": "transformers",
     "minicpm-v": "deepspeed", "thudm": "transformers", "diffusers": "transformers",
-    "torchao": "torchtune", "fsdp_qlora": "transformers", "badam": "llama-factory",
+    "torchao": "torchtune", "fsdp_qlora": "fsdp-qlora", "badam": "llama-factory",
 }  # fmt: skip
 _FIELDS: Final = frozenset(f.name for f in fields(Setup))
 

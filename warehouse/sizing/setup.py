@@ -100,6 +100,11 @@ class Setup:
             tied).
         loads_whole: whether every GPU holds the whole model while it is sharded.
         keeps_quantized_inputs: whether quantised layers keep their input (bitsandbytes < 0.43).
+        delta_copies: fp32 matrices of a target's full size that an adapter rebuilds and keeps
+            (LoHa, LoKr, DoRA and transforms in frequency space).
+        adapter_inputs: whether adapters keep a copy of their input.
+        allocator_slack: what the allocator holds beyond need, as a multiple of the logits: samples
+            of varying length fragment its cache.
     """
 
     method: str = "lora"
@@ -139,6 +144,9 @@ class Setup:
     modeling: str = "transformers"
     loads_whole: bool = False
     keeps_quantized_inputs: bool = False
+    delta_copies: float = 0.0
+    adapter_inputs: bool = True
+    allocator_slack: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what no run can be.

@@ -667,6 +667,159 @@ def print_costs(
     )
 
 
+@app.command()
+@click.option(
+    "--jobs", "jobs_file", type=click.Path(path_type=Path), help="Size every row of a CSV."
+)
+@click.option("--model", help="Hugging Face id, or its last part.")
+@click.option("--config", type=click.Path(path_type=Path), help="A config.json, for other models.")
+@click.option("--method", default="qlora", show_default=True, help="full, lora, qlora, prefix, …")
+@click.option("--framework", default="transformers", show_default=True, help="Whose defaults hold.")
+@click.option("--seq-len", type=int, help="Tokens per sequence (images: pixels per side).")
+@click.option("--micro-batch", type=int, help="Sequences per GPU and forward pass.")
+@click.option("--lora-rank", type=int)
+@click.option("--lora-targets", help="all-linear, attention, or module names.")
+@click.option("--adapter-dtype", help="bf16, fp16 or fp32.")
+@click.option("--weight-dtype", help="bf16, fp16 or fp32.")
+@click.option("--quant", help="none, nf4, nf4-dq, int8, gptq-int4.")
+@click.option("--optimizer", help="adamw, adamw8bit, adafactor, sgd, …")
+@click.option("--grad-checkpointing", help="none, selective or full.")
+@click.option("--attention", help="flash, sdpa or eager.")
+@click.option("--loss", "loss_impl", help="standard, fused_ce, fused_linear_ce, chunked.")
+@click.option("--gpus", type=int, help="GPUs in total, for the breakdown.")
+@click.option("--sharding", help="none, ddp, zero1, zero2, zero3 or fsdp.")
+@click.option("--offload", help="none, optimizer, params or activations.")
+@click.option("--gpu", help="Card whose overhead counts, and the only one tried.")
+@format_option
+def size(
+    jobs_file: Path | None,
+    model: str | None,
+    config: Path | None,
+    method: str,
+    framework: str,
+    gpu: str | None,
+    form: str,
+    **stated: Any,
+) -> None:
+    """Show the memory that a job needs, by term and phase, and which cards hold it."""
+    from flows.jobs import find_model, read_config
+    from flows.refresh import load_cards, load_models
+    from flows.sizes import build_setup, size_file
+    from flows.sizes import describe as describe_size
+
+    if jobs_file is not None:
+        print_sized_file(size_file(jobs_file), form)
+        return
+    if (model is None) == (config is None):
+        raise click.UsageError("give --model NAME or --config FILE (or --jobs FILE.csv)")
+    models = load_models()
+    spec = read_config(config) if config is not None else models[find_model(str(model), models)]
+    card = find_card(gpu, load_cards()) if gpu is not None else None
+    setup = build_setup(framework, method, stated)
+    result = describe_size(spec, setup, card, [card] if card else ())
+    if form == "table":
+        print_size(result)
+    else:
+        from flows.show import print_rows
+
+        print_rows([result] if form == "json" else result["cards"], form)
+
+
+def print_sized_file(rows: Iterator[dict[str, Any]], form: str) -> None:
+    """Print sized rows as they come: a bulk run is piped, and may be long."""
+    import csv
+
+    from flows.show import plain, print_rows
+
+    if form != "csv":
+        print_rows(list(rows), form)
+        return
+    writer = None
+    for row in rows:
+        if writer is None:
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow(row)
+        writer.writerow(["" if value is None else plain(value) for value in row.values()])
+
+
+def find_card(name: str, cards: Any) -> str:
+    """Return the name of a card, in any case.
+
+    Raises:
+        UsageError: no such card, with the nearest names.
+    """
+    import difflib
+
+    from flows.refresh import UsageError
+
+    known: dict[str, str] = {card.lower(): card for card in cards}
+    if name.lower() in known:
+        return known[name.lower()]
+    near = [known[k] for k in known if k.startswith(name.lower())][:4]
+    near = near or [known[k] for k in difflib.get_close_matches(name.lower(), known, 3, 0.4)]
+    raise UsageError(
+        f"unknown GPU {name!r}" + (f"; did you mean {', '.join(near)}?" if near else "")
+    )
+
+
+def print_size(result: dict[str, Any]) -> None:
+    """Print one sized job for a person."""
+    from flows.jobs import count
+    from flows.show import print_rows
+
+    trained = f"{count(result['params_trainable'])} of {count(result['params_total'])} parameters"
+    click.echo(
+        f"{result['model']}, {result['method']} ({result['framework']} defaults),"
+        f" {trained} trained;"
+        f" {result['micro_batch']} × {result['seq_len']} tokens on {result['gpus']} GPU,"
+        f" checkpointing {result['grad_checkpointing']}, {result['optimizer']}\n"
+    )
+    phases = [{"phase": name} | terms for name, terms in result["phases_gib"].items()]
+    terms = [t for t in phases[0] if t != "phase" and any(row[t] > 0 for row in phases)]
+    for row in phases:
+        row["phase"] += "  ◀ peak" if row["phase"] == result["peak_phase"] else ""
+        row.update({t: f"{row[t]:.2f}" for t in terms})
+    print_rows(phases, "table", {"phase": "GiB per GPU"} | {t: t for t in terms})
+    click.echo()
+    for metric, band in result["peaks_gib"].items():
+        what = {
+            "live": "live tensors",
+            "allocated": "allocated (torch)",
+            "reserved": "reserved (torch)",
+            "device": "device (nvidia-smi)",
+        }[metric]
+        click.echo(
+            f"{what:20} {band['likely']:8.2f} GiB   90 %: {band['low']:.2f} – {band['high']:.2f}"
+        )
+    level = f"{result['safety_level']:.0%}"
+    click.echo(f"\nA card must hold {result['needed_gib']:.2f} GiB ({level} of runs fit).")
+    smallest = result["smallest"]
+    if smallest is None:
+        click.echo("No card holds it on up to 8 GPUs; the reasons are below.")
+    else:
+        layout = f"{smallest['gpus']} × {smallest['gpu']}"
+        click.echo(
+            f"Smallest that fits: {layout} ({smallest['sharding']}, checkpointing"
+            f" {smallest['grad_checkpointing']}), micro-batch up to"
+            f" {smallest['largest_micro_batch']}, sequences up to {smallest['largest_seq_len']}.\n"
+        )
+    print_rows(
+        result["cards"],
+        "table",
+        {
+            "gpu": "GPU",
+            "usable_gib": "usable GiB",
+            "gpus": "n",
+            "sharding": "sharding",
+            "grad_checkpointing": "checkpointing",
+            "needed_gib": "needs GiB",
+            "largest_micro_batch": "micro-batch ≤",
+            "largest_seq_len": "sequence ≤",
+            "reason": "why not",
+        },
+    )
+
+
 # --- handing on -------------------------------------------------------------------------------
 
 

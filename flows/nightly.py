@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable
 
 # Before Prefect is imported: no telemetry, and no log of its own start and stop.
 os.environ.setdefault("DO_NOT_TRACK", "1")
@@ -52,8 +53,8 @@ async def collect_provider(
 @task(task_run_name="keep {slug} {scope}", cache_policy=NO_CACHE)
 async def keep_scope(
     slug: str, scope: str, outcome: Outcome, ledger: Ledger, source: Source, summary: night.Summary
-) -> State[Any]:
-    """Write one scope to the ledger; the task's state says how it went."""
+) -> Any:
+    """Write one scope to the ledger; the returned state says how it went."""
     kept = night.keep(ledger, outcome, source.PROVIDER.pricing_url, summary, night.ignore)
     if kept.status in ("failed", "held"):
         return Failed(message=kept.error or outcome.error)
@@ -83,9 +84,11 @@ async def nightly(data: str = "data", providers: list[str] | None = None) -> Sta
             async with turns:
                 outcomes = await collect_provider(slug, source, fetcher, previous.get(slug))
             for outcome in outcomes:
-                await keep_scope(
+                # The state, not the result: a failed scope must not end the night.
+                state = keep_scope(
                     slug, outcome.scope, outcome, ledger, source, summary, return_state=True
                 )
+                await cast("Awaitable[State[Any]]", state)
 
         async with Fetcher(folder / night.ARCHIVE, summary.run_id, os.environ) as fetcher:
             await asyncio.gather(

@@ -22,6 +22,9 @@ ATTENTION_GROUP: Final = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "q
 """Projections that read the normed input of the attention."""
 
 
+EAGER_COPIES: Final = 2.5
+"""Score-sized tensors in compute precision during the backward pass of eager attention: one by the
+rules of autograd, one and a half more in measured runs (fit to four runs on a T4)."""
 KEPT_INPUT_BYTES: Final = 3.0
 """Bytes per element of the inputs that old 4-bit layers keep: 2 in some releases, 4 where the layer
 casts to fp32 first. Fit: litgpt's rows of 2023 ask for 2, those of 2024 for 4."""
@@ -208,7 +211,7 @@ def keep(spec: ModelSpec, block: Block, t: Training) -> Kept:
     if t.eager:
         # the softmax in fp32 and its copy in compute precision; backward the gradients of both
         scores = heads * (4 + (c if c < 4 else 0.0))
-        score_work = heads * (4 + c)
+        score_work = heads * (4 + EAGER_COPIES * c)
         if kv < q:
             total += c * 2 * (q - kv)  # keys and values repeated to all heads
     total += _inputs(exits[-1:], out, t, already=True)
@@ -246,7 +249,8 @@ def keep(spec: ModelSpec, block: Block, t: Training) -> Kept:
 
     widest = max(
         0.0 if spec.experts else width,
-        float(spec.moe_intermediate_size * spec.experts_per_token),
+        # experts run one after the other: half of the routed width is in flight
+        float(spec.moe_intermediate_size * spec.experts_per_token) / 2,
         float(spec.shared_intermediate_size),
     )
     # gradients of the product and of both branches (of the activation's input and output where

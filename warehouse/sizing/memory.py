@@ -190,6 +190,12 @@ class Estimate:
             raise SizingError(f"metric {metric!r} is not one of {', '.join(METRICS)}")
         return overhead.spread(self.peak.total / GIB, self._dynamic, metric, self.setup, self.gpu)
 
+    def terms_gib(self) -> dict[str, float]:
+        """The terms at the peak in GiB, with `overhead` for the rest of the device figure."""
+        terms = {name: value / GIB for name, value in zip(TERMS, self.peak, strict=True)}
+        terms["overhead"] = self.gib("device") - self.peak.total / GIB
+        return terms
+
     @cached_property
     def _dynamic(self) -> overhead.Dynamic:
         forward, backward = self.phases["forward_loss"], self.phases["backward"]
@@ -322,12 +328,18 @@ class WeightKey(NamedTuple):
 
 def _weight_key(s: Setup) -> WeightKey:
     return WeightKey(
-        s.method, s.weight_dtype, s.activation_dtype, s.quant, s.adapter_dtype, s.kbit_fp32,
+        s.method, s.weight_dtype, s.activation_dtype, s.quant, s.adapter_dtype, prepared(s),
         s.lora_rank, s.lora_targets, s.modules_to_save, s.optimizer, s.master_weights,
         s.grad_dtype, s.state_dtype, s.foreach, s.autocast, s.delta_copies,
         s.adapter_inputs, s.quantize_experts, s.fast_kernels,
         s.sharding in {"fsdp", "zero3"} and s.gpus > 1, s.modeling, s.keeps_quantized_inputs,
     )  # fmt: skip
+
+
+def prepared(setup: Setup) -> bool:
+    """Whether what stays unquantised is cast to fp32: not where FSDP flattens units of one dtype."""
+    sharded = setup.sharding in {"fsdp", "zero3"} and setup.gpus > 1
+    return setup.quant != "none" and setup.kbit_fp32 and not sharded
 
 
 def packed(linear: Linear, experts: bool = True) -> bool:
@@ -479,10 +491,10 @@ def _training(model: ModelSpec, key: WeightKey, attention: str, dropout: bool) -
     targets: frozenset[str] = frozenset()
     if key.method in {"lora", "qlora", "dora"}:
         targets = _lora_targets(model, key.targets)
-    prepared = key.quant != "none" and key.kbit_fp32
+    cast_up = key.kbit_fp32
     compute = DTYPE_BYTES[key.compute_dtype]
     adapter = DTYPE_BYTES[key.adapter_dtype]
-    if prepared and not key.autocast:
+    if cast_up and not key.autocast:
         compute = 4.0  # fp32 embeddings make every activation fp32
     elif key.autocast:
         adapter = compute  # the fp32 copy is cast again before the product and not kept
@@ -492,9 +504,7 @@ def _training(model: ModelSpec, key: WeightKey, attention: str, dropout: bool) -
         rank=key.rank if targets else 0,
         compute_bytes=compute,
         adapter_bytes=adapter,
-        fp32_stream=prepared
-        or (key.autocast and key.sharded and bool(targets))
-        or (key.autocast and key.weight_dtype == "fp32" and not key.sharded),
+        fp32_stream=cast_up or (key.autocast and key.weight_dtype == "fp32" and not key.sharded),
         eager=attention == "eager" or model.model_type == "bloom",
         dropout=dropout and bool(targets),
         litgpt=key.modeling == "litgpt",
@@ -558,7 +568,7 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
     key = _weight_key(setup)
     sums = _kept(model, key, setup.attention, setup.lora_dropout)
     c = DTYPE_BYTES[setup.activation_dtype]
-    prepared = setup.quant != "none" and setup.kbit_fp32
+    cast_up = prepared(setup)
     tokens = float(setup.tokens)
     seq = float(setup.seq_len)
     if setup.method in {"prompt", "ptuning"}:
@@ -617,8 +627,13 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
         # position ids, cosines and sines: one row for the whole batch
         kept += seq * (8 + 2 * c * model.head_dim)
     per_logit = LOGIT_BYTES[setup.loss_impl]
-    if per_logit >= LOGIT_BYTES["standard"] and setup.outputs_kept:
-        per_logit += 4.0 if prepared else c
+    if model.traits.bare_loss and setup.outputs_kept and per_logit >= LOGIT_BYTES["fused_ce"]:
+        # logits, shifted copy, log-softmax and its gradient in compute precision; autocast makes
+        # the loss fp32 again. The fused kernel saves one log-softmax.
+        fused = setup.loss_impl == "fused_ce"
+        per_logit = (14.0 if fused else 18.0) if setup.autocast else (3 if fused else 4) * c
+    elif per_logit >= LOGIT_BYTES["standard"] and setup.outputs_kept:
+        per_logit += 4.0 if cast_up else c
     if per_logit and model.traits.softcap:
         per_logit += c  # the output of tanh
     if setup.loss_impl == "chunked" and setup.modeling == "litgpt":
@@ -637,10 +652,20 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
     work = tokens * (sums.working + sums.score_work * seq) + static.dequantized
     whole = static.base if full_shard and setup.loads_whole else 0.0
     if whole:
-        whole += static.outer + static.block
+        whole += static.outer + 2 * static.block
+    gradient_stream = 0.0
+    if full_shard and setup.autocast and setup.is_adapter and live:
+        # under mixed precision FSDP the gradient of every checkpoint stays until the pass ends
+        gradient_stream = checkpoints
     # three moments of the backward pass: the last block, the first block, the embedding
     start = Phase(
-        weights, max(present, outer_grad), states, kept + live, 0.0, gathered + unit, work
+        weights,
+        max(present, outer_grad),
+        states,
+        kept + live + gradient_stream,
+        0.0,
+        gathered + unit,
+        work,
     )
     later = gradients - block_grad - (0.0 if model.tied else outer_grad)
     first = (checkpoints if live else everything) / layers + live

@@ -113,6 +113,8 @@ class Traits:
         softcap: logits and scores go through tanh (Gemma 2).
         activation: of the MLP.
         conv1d: linears are GPT-2's Conv1D.
+        bare_loss: the class computed its loss in compute precision, without a cast to fp32
+            (before transformers 4.46).
     """
 
     fused_qkv: str = ""
@@ -138,6 +140,7 @@ class Traits:
     softcap: bool = False
     activation: str = "silu"
     conv1d: bool = False
+    bare_loss: bool = False
 
 
 _NEOX: Final = Traits(
@@ -228,7 +231,7 @@ TRAITS: Final[dict[str, Traits]] = {
         norm="layer",
         activation="gelu_tanh",
     ),
-    "gpt_bigcode": replace(_GPT2, conv1d=False, activation="gelu_tanh"),
+    "gpt_bigcode": replace(_GPT2, conv1d=False, activation="gelu_tanh", bare_loss=True),
     "gpt2": _GPT2,
     "gptj": Traits(
         o_name="out_proj",

@@ -49,7 +49,7 @@ class GpuClass:
 
 SMALL: Final = GpuClass(0.02, 0.6, 0.42, 2.0, 0.25, 0.14, 1.5)
 LARGE: Final = GpuClass(0.3, 3.0, 0.04, 2.0, 0.25, 2.0, 1.5)
-SMALL_CARDS: Final = ("t4", "v100", "p100", "rtx", "a10", "l4", "24gb", "16gb", "4090", "3090")
+SMALL_CARDS: Final = frozenset({"t4", "v100", "p100", "p40", "p4", "k80", "m60"})
 
 SPREAD: Final = {
     "live": (0.985, 1.02),
@@ -83,10 +83,8 @@ class Dynamic:
 
 def gpu_class(gpu: str | None) -> GpuClass:
     """The class of a card by its name; a data-centre card where none is given."""
-    name = (gpu or "").lower()
-    if any(part in name for part in SMALL_CARDS) and "a100" not in name:
-        return SMALL
-    return LARGE
+    words = (gpu or "").lower().replace("-", " ").split()
+    return SMALL if SMALL_CARDS.intersection(words) else LARGE
 
 
 def spread(

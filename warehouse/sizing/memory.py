@@ -337,7 +337,7 @@ def _weight_key(s: Setup) -> WeightKey:
 
 
 def prepared(setup: Setup) -> bool:
-    """Whether what stays unquantised is cast to fp32: not where FSDP flattens units of one dtype."""
+    """Whether what stays unquantised is cast to fp32: not where FSDP needs units of one dtype."""
     sharded = setup.sharding in {"fsdp", "zero3"} and setup.gpus > 1
     return setup.quant != "none" and setup.kbit_fp32 and not sharded
 

@@ -37,7 +37,13 @@ BAND_LIMIT: Final = 2.2
 """A bar's scale ends at this multiple of the dearest likely cost: one wide band may be cut off
 there, so that it does not flatten all the others."""
 
-METHODS: Final = {"qlora": "QLoRA", "lora": "LoRA", "full": "Full fine-tuning"}
+METHODS: Final = {
+    "qlora": "QLoRA",
+    "lora": "LoRA",
+    "full": "All weights",
+    "adapter": "Adapter",
+    "prefix": "Prefix tuning",
+}
 MARKETS: Final = {"on_demand": "on-demand", "spot": "spot"}
 STATES: Final = {
     "ok": "live",
@@ -309,7 +315,8 @@ def history_spec(first: date, last: date) -> dict[str, Any]:
             format="%b ’%y" if (last - first).days > 120 else "%d %b",
             tickCount=5,
             labelBound=True,
-            labelOverlap=True,
+            labelOverlap="greedy",
+            labelSeparation=10,
             grid=False,
         ),
         # The same room for every label, so that the charts line up.
@@ -318,7 +325,7 @@ def history_spec(first: date, last: date) -> dict[str, Any]:
         .axis(format="$~f", tickCount=3, minExtent=38, maxExtent=38),
     )
     tooltip = [
-        alt.Tooltip("day:T", title="day", format="%d %b %Y", formatType="utc"),
+        alt.Tooltip("on:N", title="day"),
         alt.Tooltip("usd:Q", title="USD per GPU-hour", format=".3f"),
         alt.Tooltip("provider:N", title="provider"),
         alt.Tooltip("region:N", title="region"),
@@ -355,7 +362,7 @@ def history_spec(first: date, last: date) -> dict[str, Any]:
         )
         .configure(
             background="transparent",
-            font="inherit",
+            font="system-ui, sans-serif",
             view=alt.ViewConfig(stroke=None),
             axis=alt.AxisConfig(domain=False, ticks=False, labelFontSize=11, labelPadding=6),
         )
@@ -368,7 +375,7 @@ def charts_script() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script that can stand inside HTML."""
     import vl_convert
 
-    bundle: str = vl_convert.javascript_bundle()
+    bundle: str = vl_convert.javascript_bundle("globalThis.vegaEmbed = vegaEmbed;")
     # Inside JavaScript's strings and patterns both spellings mean the same; HTML reads only one.
     return bundle.replace("</script", r"<\/script").replace("<!--", r"<\!--")
 

@@ -35,6 +35,7 @@
   for (const place of document.querySelectorAll(".chart")) {
     const values = data.series[Number(place.dataset.series)].map((row) => ({
       ...row,
+      on: row.day,
       from: row.is_baseline ? "bundled baseline" : "the provider's list",
     }));
     // A layer without a row would have no extent.

@@ -1,0 +1,341 @@
+"""What a user types, and what comes back: streams, formats, exit codes, one-line errors."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from flows.cli import app
+from tests.conftest import lay_replay
+
+
+def run(*arguments: str, data: Path | None = None) -> Result:
+    environ = {"TUNECOST_DATA": str(data)} if data else {}
+    return CliRunner().invoke(app, list(arguments), env=environ)
+
+
+def ok(*arguments: str, data: Path | None = None) -> str:
+    result = run(*arguments, data=data)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+COST_KEYS = {
+    "provider", "region", "sku", "market", "gpu", "gpu_count", "hours_low", "hours", "hours_high",
+    "cost_usd_low", "cost_usd", "cost_usd_high", "compute_usd", "spot_rework_usd", "storage_usd",
+    "transfer_usd", "observed_at", "age_hours", "source",
+}  # fmt: skip
+
+
+def test_cost_as_json_is_ranked_and_complete(filled: Path) -> None:
+    rows = json.loads(ok("cost", "--format", "json", data=filled))
+    assert len(rows) > 500
+    assert rows[0].keys() >= COST_KEYS
+    costs = [row["cost_usd"] for row in rows]
+    assert costs == sorted(costs)
+    for row in rows:
+        assert row["cost_usd_low"] <= row["cost_usd"] <= row["cost_usd_high"]
+        assert row["observed_at"].endswith("Z")
+        assert row["source"].startswith("https://")
+        assert row["age_hours"] > 0
+
+
+def test_cost_as_csv_has_the_same_rows(filled: Path) -> None:
+    as_json = json.loads(ok("cost", "--format", "json", data=filled))
+    as_csv = rows_of(ok("cost", "--format", "csv", data=filled))
+    assert [r["offer_id"] for r in as_csv] == [r["offer_id"] for r in as_json]
+
+
+def test_cost_as_table_says_what_is_assumed_and_how_old_the_price_is(filled: Path) -> None:
+    text = ok("cost", data=filled)
+    assert "Llama-3.1-8B, QLoRA, 10M tokens" in text
+    assert "baseline" in text
+    assert "assumed (not stated)" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "check"),
+    [
+        (["--provider", "azure"], lambda r: r["provider"] == "azure"),
+        (["--market", "spot"], lambda r: r["market"] == "spot"),
+        (["--gpu", "h100-80gb-sxm"], lambda r: r["gpu"] == "H100-80GB-SXM"),
+        (["--gpu", "A100"], lambda r: r["gpu"].startswith("A100-")),
+        (["--country", "FR"], lambda r: r["country"] == "FR"),
+        (["--max-hours", "2"], lambda r: r["hours"] <= 2),
+        (["--needs", "ssh"], lambda r: r["has_ssh"] is True),
+        (["--limit", "3"], lambda r: True),
+    ],
+)
+def test_filters_keep_only_what_they_say(filled: Path, arguments: list[str], check: Any) -> None:
+    rows = json.loads(ok("cost", "--format", "json", *arguments, data=filled))
+    assert rows
+    assert all(check(row) for row in rows)
+    if arguments[0] == "--limit":
+        assert len(rows) == 3
+
+
+def test_a_custom_job_costs_in_proportion_to_its_tokens(filled: Path) -> None:
+    def best(tokens: str) -> float:
+        arguments = ["cost", "--model", "Qwen2.5-7B", "--method", "lora", "--tokens", tokens]
+        return float(json.loads(ok(*arguments, "--format", "json", data=filled))[0]["compute_usd"])
+
+    assert 5 < best("1e9") / best("1e8") < 15
+
+
+def test_rows_times_length_times_epochs_are_tokens(filled: Path) -> None:
+    by_rows = ok("cost", "--model", "Qwen2.5-7B", "--method", "lora", "--rows", "1000",
+                 "--length", "2048", "--epochs", "2", "--limit", "1", data=filled)  # fmt: skip
+    assert "4.096M tokens" in by_rows
+
+
+def test_an_unknown_model_goes_by_its_config(filled: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(
+        json.dumps(
+            {
+                "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048,
+                "intermediate_size": 5632, "num_hidden_layers": 22, "num_attention_heads": 32,
+                "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 2048,
+            }
+        )
+    )  # fmt: skip
+    rows = json.loads(
+        ok("cost", "--config", str(config), "--method", "lora", "--tokens", "1e7",
+           "--format", "json", data=filled)
+    )  # fmt: skip
+    assert rows[0]["model"] == str(config)
+
+
+def test_prices_are_sorted_per_gpu_and_exact(filled: Path) -> None:
+    rows = json.loads(ok("prices", "--format", "json", "--market", "on_demand", data=filled))
+    per_gpu = [r["price_usd_per_gpu_hour"] for r in rows]
+    assert per_gpu == sorted(per_gpu)
+    assert all(r["price_per_hour"] > 0 for r in rows)
+
+
+def test_history_and_as_of(filled: Path) -> None:
+    rows = json.loads(ok("history", "--provider", "oci", "--format", "json", data=filled))
+    assert rows
+    assert all(row["provider"] == "oci" for row in rows)
+    before = ok("history", "--as-of", "2000-01-01", "--format", "csv", data=filled)
+    assert before == ""
+
+
+def test_status_and_providers(filled: Path) -> None:
+    health = {r["provider"]: r for r in json.loads(ok("status", "--format", "json", data=filled))}
+    assert health["azure"]["health"] == "ok"
+    assert health["coreweave"]["health"] == "baseline"
+    assert health["coreweave"]["age_hours"] > 24
+    listed = {r["provider"]: r for r in json.loads(ok("providers", "--format", "json"))}
+    assert listed["vast"]["source"] == "live"
+    assert listed["coreweave"]["source"] == "baseline only"
+
+
+def test_sql_reads_the_published_file(filled: Path) -> None:
+    text = ok("sql", "select 1 as a, 'x' as b", "--format", "csv", data=filled)
+    assert text == "a,b\n1,x\n"
+    assert run("sql", "create table t (a int)", data=filled).exit_code == 2
+
+
+def test_size_names_the_peak_and_the_smallest_card(filled: Path) -> None:
+    text = ok("size", "--model", "Llama-3.1-8B", "--method", "qlora")
+    assert "◀ peak" in text
+    assert "Smallest that fits" in text
+    result = json.loads(
+        ok("size", "--model", "Llama-3.1-8B", "--method", "full", "--format", "json")
+    )[0]
+    assert result["smallest"]["gpus"] >= 1
+    refused = {row["gpu"]: row["reason"] for row in result["cards"] if row["reason"]}
+    assert "no BF16" in refused["T4-16GB"]
+    assert "GiB per GPU" in refused["RTX-4090-24GB"]
+
+
+def test_size_in_bulk_keeps_going_past_bad_rows(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text(
+        "model,method,weight_dtype,adapter_dtype,lora_rank,lora_targets,optimizer,"
+        "grad_checkpointing,attention,seq_len,micro_batch\n"
+        "meta-llama/Llama-3.1-8B,lora,bf16,fp32,16,all-linear,adamw,True,flash,1024,1\n"
+        "no/such-model,lora,bf16,fp32,16,all-linear,adamw,True,flash,1024,1\n"
+        "meta-llama/Llama-3.1-8B,lora,bf16,fp32,0,all-linear,adamw,True,flash,1024,1\n"
+        "meta-llama/Llama-3.1-8B,full,bf16,,,,adamw,False,flash,2048,2\n"
+    )
+    rows = rows_of(ok("size", "--jobs", str(jobs), "--format", "csv"))
+    assert [bool(r["error"]) for r in rows] == [False, True, True, False]
+    good = rows[0]
+    assert (
+        float(good["predicted_low_gib"])
+        <= float(good["predicted_gib"])
+        <= float(good["predicted_high_gib"])
+    )
+    assert float(rows[3]["predicted_gib"]) > float(good["predicted_gib"])
+
+
+BAD = [
+    (["cost", "--model", "Lama-3.1-8B"], "did you mean meta-llama/Llama-3.1-8B"),
+    (["cost", "--job", "no-such-job"], "unknown job"),
+    (["cost", "--model", "Qwen2.5-7B", "--tokens", "-5"], "must be above 0"),
+    (["cost", "--tokens", "0"], "must be above 0"),
+    (["cost", "--tokens", "nan"], "number of tokens"),
+    (["cost", "--rows", "10"], "--rows and --length go together"),
+    (["cost", "--config", "/nowhere/config.json"], "cannot read"),
+    (["cost", "--provider", "azur"], "did you mean azure"),
+    (["cost", "--gpu", "H1000"], "unknown GPU"),
+    (["cost", "--market", "free"], "unknown market"),
+    (["cost", "--max-hours", "0.0001"], "no offer passes the filters"),
+    (["prices", "--provider", "nobody"], "unknown provider"),
+    (["refresh", "vats", "--replay", "."], "did you mean vast"),
+    (["refresh", "--replay", "/nowhere"], "does not exist"),
+    (["refresh", "--replay", ".", "--offline"], "exclude each other"),
+    (["size", "--model", "Llama-3.1-8B", "--lora-rank", "0"], "must be at least 1"),
+    (["size", "--model", "Llama-2-7b-hf", "--seq-len", "1000000"], "positions"),
+    (["size", "--model", "Llama-3.1-8B", "--framework", "pytroch"], "has no preset"),
+    (["size", "--jobs", "/nowhere.csv"], "cannot read"),
+    (["size"], "give --model NAME or --config FILE"),
+    (["sql", "selct 1"], "Parser Error"),
+    (["schedule", "--cron", "every night"], "no cron expression"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD, ids=lambda v: " ".join(v)[:60] if isinstance(v, list) else "")  # fmt: skip  # noqa: E501
+def test_bad_usage_is_one_line_and_exit_2(filled: Path, arguments: list[str], words: str) -> None:
+    result = run(*arguments, data=filled)
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert words in result.stderr
+    last = result.stderr.strip().splitlines()[-1]
+    assert words in last
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["prices", "cost", "status", "history", "export", "site"])
+def test_without_prices_the_next_step_is_named(tmp_path: Path, command: str) -> None:
+    arguments = [command, str(tmp_path / "out")] if command in ("export", "site") else [command]
+    result = run(*arguments, data=tmp_path / "empty")
+    assert result.exit_code == 2
+    assert "run `tunecost refresh` first" in result.stderr
+
+
+def test_a_damaged_ledger_is_named_and_left_alone(tmp_path: Path, replay_dir: Path) -> None:
+    (tmp_path / "ledger.duckdb").write_bytes(b"damaged" * 1000)
+    result = run("refresh", "--replay", str(replay_dir), data=tmp_path)
+    assert result.exit_code == 2
+    assert "cannot be read as a tunecost database" in result.stderr
+    assert (tmp_path / "ledger.duckdb").read_bytes() == b"damaged" * 1000
+
+
+def test_a_damaged_published_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "prices.duckdb").write_bytes(b"damaged" * 1000)
+    result = run("prices", data=tmp_path)
+    assert result.exit_code == 2
+    assert "delete it and run `tunecost refresh`" in result.stderr
+
+
+def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path, replay_dir: Path) -> None:
+    """Root may write anywhere: a file in the folder's place stands for every such cause."""
+    (tmp_path / "taken").write_text("a file")
+    result = run("refresh", "--replay", str(replay_dir), data=tmp_path / "taken" / "data")
+    assert result.exit_code == 2
+    assert "--data DIR" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_read_only_data_folder_is_named(data: Path, replay_dir: Path) -> None:
+    """As an ordinary user, in a process of its own: for root no folder is read-only."""
+    data.chmod(0o555)
+    script = (
+        "import os, sys; os.setgid(65534); os.setuid(65534);"
+        " from flows.cli import app; app(sys.argv[1:], prog_name='tunecost')"
+    )
+    for path in [data, *data.parents][:4]:
+        path.chmod(path.stat().st_mode | 0o055)
+    result = subprocess.run(
+        [sys.executable, "-c", script, "refresh", "--replay", str(replay_dir), "--data", str(data)],
+        capture_output=True, text=True, cwd="/", env={"HOME": "/tmp", "PATH": "/usr/bin"},
+    )  # fmt: skip
+    data.chmod(0o755)
+    assert result.returncode == 2, result.stderr
+    assert "--data DIR" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert sorted(p.name for p in data.iterdir()) == ["plans.parquet"]
+
+
+def test_refresh_says_what_became_of_each_provider(data: Path, tmp_path: Path) -> None:
+    folder = lay_replay(tmp_path / "replay")
+    (folder / "oci" / "products.json").write_text("<html>maintenance</html>")
+    result = run("refresh", "--replay", str(folder), data=data)
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert any(line.startswith("oci: failed: ") for line in lines)
+    assert any(line.startswith("vast: ") and "offers" in line for line in lines)
+    assert any(line.startswith("baseline: ") for line in lines)
+    assert "QLoRA, 10M tokens" in result.stdout
+    assert "Next: tunecost cost" in result.stdout
+
+
+def test_export_twice_gives_the_same_bytes(filled: Path, tmp_path: Path) -> None:
+    for form in ("csv", "parquet"):
+        for folder in ("a", "b"):
+            ok("export", str(tmp_path / form / folder), "--format", form, data=filled)
+        names = sorted(p.name for p in (tmp_path / form / "a").iterdir())
+        tables = ("cost_per_job", "current_prices", "provider_terms")
+        assert names == sorted(["datapackage.json", *(f"{name}.{form}" for name in tables)])
+        for name in names:
+            first = (tmp_path / form / "a" / name).read_bytes()
+            assert first == (tmp_path / form / "b" / name).read_bytes()
+    package = json.loads((tmp_path / "csv" / "a" / "datapackage.json").read_text())
+    for resource in package["resources"]:
+        content = (tmp_path / "csv" / "a" / resource["path"]).read_text()
+        header = content.splitlines()[0].split(",")
+        assert header == [field["name"] for field in resource["schema"]["fields"]]
+        assert all(field["description"] for field in resource["schema"]["fields"])
+        assert "age_hours" not in header
+
+
+def test_help_does_not_load_the_heavy_libraries() -> None:
+    script = (
+        "import sys, flows.cli;"
+        " print([m for m in ('prefect', 'duckdb', 'altair', 'httpx', 'rich') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.stdout == "[]\n"
+
+
+def test_every_command_explains_itself() -> None:
+    assert isinstance(app, click.Group)
+    expected = {
+        "refresh", "status", "prices", "history", "size", "cost", "export", "sql", "reparse",
+        "providers", "schedule", "site",
+    }  # fmt: skip
+    assert set(app.commands) >= expected
+    for name, command in app.commands.items():
+        assert command.help, name
+        assert ok(name, "--help").startswith("Usage:")
+
+
+def test_the_readme_shows_every_command() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    for name in app.commands:  # type: ignore[attr-defined]
+        if name not in ("providers", "reparse"):
+            assert f"./run {name}" in readme, name
+
+
+def test_a_pipe_that_closes_early_is_no_error(filled: Path) -> None:
+    command = [sys.executable, "-m", "flows", "cost", "--format", "json", "--data", str(filled)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()

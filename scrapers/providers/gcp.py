@@ -284,7 +284,7 @@ _BUCKET: Final = re.compile(r"Standard Storage (?!.*-region)[^()]+")
 _AGREEMENT: Final = Decimal("0.0001")
 """Largest relative difference that the page's rounding makes ($90.22 for 8 x 11.277)."""
 
-_WHOLE: Final = re.compile(r"-?\d{1,12}")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,12}")
 
 Tiers = tuple[tuple[Decimal, Decimal], ...]
 """(from this amount of usage units, USD per unit), as listed."""

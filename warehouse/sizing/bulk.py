@@ -7,6 +7,7 @@ row's framework.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -137,7 +138,7 @@ def find_model(row: Mapping[str, str], known: Mapping[str, ModelSpec]) -> ModelS
         spec = known.get(text.lower())
         if spec is not None:
             return spec
-    size = _float(row, "params_b")
+    size = _float(row, "params_b") or _size_in_name(name)
     if size and size > 0:
         return approximate(name, size, tuple(known.values()))
     if not name:
@@ -155,7 +156,10 @@ def approximate(name: str, params_b: float, known: tuple[ModelSpec, ...]) -> Mod
         UnknownModel: no known model is within a factor of four in size.
     """
     wanted = params_b * 1e9
-    dense = [m for m in known if m.is_text and not m.is_moe and not m.decoder_layers]
+    if _IMAGE_NAME.search(name):
+        dense = [m for m in known if m.is_diffusion]
+    else:
+        dense = [m for m in known if m.is_text and not m.is_moe and not m.decoder_layers]
     best = min(
         dense,
         key=lambda m: (abs(_ratio(m.params_total, wanted) - 1), m.hf_id),
@@ -163,10 +167,23 @@ def approximate(name: str, params_b: float, known: tuple[ModelSpec, ...]) -> Mod
     )
     if best is None or not 0.25 < best.params_total / wanted < 4:
         raise UnknownModel(f"model {name!r} is not known and none of {params_b} B parameters is")
+    if best.is_diffusion:
+        layers = max(3, round(best.num_layers * wanted / best.params_total))
+        return replace(best, hf_id=name, num_layers=layers, params_stated=int(wanted))
     inside = sum(b.params * n for b, n in best.blocks)
     outside = best.params_total - inside
     layers = max(1, round((wanted - outside) / inside * best.num_layers))
     return replace(best, hf_id=name or best.hf_id, num_layers=layers, max_position=None)
+
+
+_IMAGE_NAME: Final = re.compile(r"flux|diffusion|sdxl|dreambooth", re.IGNORECASE)
+_SIZE: Final = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)B(?![A-Za-z0-9])", re.IGNORECASE)  # "-4B"
+
+
+def _size_in_name(name: str) -> float | None:
+    """Billions of parameters that a name states ("FLUX.2-klein-base-4B" gives 4)."""
+    found = _SIZE.search(name)
+    return float(found.group(1)) if found else None
 
 
 def _ratio(a: float, b: float) -> float:
@@ -305,6 +322,8 @@ def setup_from_row(row: Mapping[str, str]) -> Setup:
         value = _whole(row, column)
         if value is not None:
             made[name] = value
+    if _text(row, "seq_len_kind").startswith("image") and "seq_len" in made:
+        made["image_px"] = made["seq_len"]
     sharding = _text(row, "sharding").lower()
     if sharding:
         base, _, tensor = sharding.partition("+tp")

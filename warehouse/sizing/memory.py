@@ -227,7 +227,7 @@ def estimate(
         SizingError: the set-up does not fit the model.
     """
     check_pair(model, setup, position_stretch)
-    if model.is_diffusion or model.model_type in {"vit", "clip"}:
+    if model.is_diffusion:
         phases, trainable = vision.phases(model, setup)
         made = {name: Phase(*terms) for name, terms in phases.items()}
         return Estimate(model, setup, made, gpu, trainable)
@@ -555,6 +555,14 @@ def _kept(model: ModelSpec, key: WeightKey, attention: str, dropout: bool) -> Ke
     )
 
 
+def sequence(model: ModelSpec, setup: Setup) -> int:
+    """Tokens of one sample: as set, or the patches of an image and its class token."""
+    if setup.image_px and model.patch_size:
+        patches = (setup.image_px // model.patch_size) ** 2
+        return patches + (1 if model.model_type in {"vit", "clip"} else setup.seq_len)
+    return setup.seq_len
+
+
 def _tail_bytes(model: ModelSpec, compute_bytes: float, trains: bool) -> float:
     """What the last norm and the head keep per token."""
     h = model.hidden_size
@@ -569,8 +577,8 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
     sums = _kept(model, key, setup.attention, setup.lora_dropout)
     c = DTYPE_BYTES[setup.activation_dtype]
     cast_up = prepared(setup)
-    tokens = float(setup.tokens)
-    seq = float(setup.seq_len)
+    seq = float(sequence(model, setup))
+    tokens = seq * setup.micro_batch
     if setup.method in {"prompt", "ptuning"}:
         tokens += setup.lora_rank * setup.micro_batch
     shards = setup.shards

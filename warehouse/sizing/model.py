@@ -367,6 +367,7 @@ class ModelSpec:
         v_head_dim: value width of a latent head.
         linear_layers: blocks with linear attention instead (Qwen3-Next).
         decoder_layers: blocks of the decoder where `num_layers` are the encoder's; else 0.
+        patch_size: side of an image patch in pixels; 0 where there is no vision.
         vision_params: parameters of towers beside the text model (frozen unless said).
         params_stated: a count for architectures that are not built of these blocks.
         dtype: the checkpoint's own dtype, as in its config.
@@ -397,6 +398,7 @@ class ModelSpec:
     v_head_dim: int = 0
     linear_layers: int = 0
     decoder_layers: int = 0
+    patch_size: int = 0
     vision_params: int = 0
     params_stated: int = 0
     dtype: str = "bfloat16"
@@ -663,7 +665,13 @@ def _spec_from_config(config: Mapping[str, Any], hf_id: str) -> ModelSpec:
             merged = {k: v for k, v in merged.items() if v is not None} | dict(inner)
             vision = config.get("vision_config")
             spec = _spec_from_config(merged, hf_id)
-            return replace(spec, vision_params=_tower_params(vision)) if vision else spec
+            if not isinstance(vision, Mapping):
+                return spec
+            return replace(
+                spec,
+                vision_params=_tower_params(vision),
+                patch_size=int(vision.get("patch_size") or 14),
+            )
     model_type = str(config.get("model_type") or "llama").lower()
     model_type = ALIASES.get(model_type, model_type)
     traits = TRAITS.get(model_type, TRAITS["llama"])
@@ -762,8 +770,16 @@ def _spec_from_config(config: Mapping[str, Any], hf_id: str) -> ModelSpec:
         v_head_dim=int(config.get("v_head_dim") or head_dim) if latent else head_dim,
         linear_layers=linear_layers,
         decoder_layers=decoder_layers,
+        patch_size=_patch_size(config, model_type),
         dtype=str(config.get("torch_dtype") or config.get("dtype") or "bfloat16"),
     )
+
+
+def _patch_size(config: Mapping[str, Any], model_type: str) -> int:
+    """Side of a patch: as configured, else 16 for ViT and 14 for CLIP, their usual sizes."""
+    usual = {"vit": 16, "clip": 14}.get(model_type, 0)
+    value = config.get("patch_size")
+    return value if isinstance(value, int) and value > 0 else usual
 
 
 def _kv_heads(config: Mapping[str, Any], model_type: str, heads: int) -> int:

@@ -22,6 +22,9 @@ from warehouse.sizing.setup import Setup
 
 WORKSPACE_GIB: Final = 0.02
 """cuBLAS takes 8 to 32 MiB per handle and stream (`CUBLAS_WORKSPACE_CONFIG`)."""
+ALLOCATED_SHARE: Final = 1.01
+"""Live bytes that `memory_allocated` counts more: blocks are rounded to 512 bytes, and tensors that
+the rules do not name (masks, positions, loss scalars) live beside those that they do."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def spread(
     low, high = SPREAD[metric]
     likely = live_gib
     if metric != "live":
-        likely += WORKSPACE_GIB
+        likely = likely * ALLOCATED_SHARE + WORKSPACE_GIB
     if metric in {"reserved", "device"}:
         card = gpu_class(gpu)
         likely += (

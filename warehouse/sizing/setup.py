@@ -21,6 +21,7 @@ ADAPTER_METHODS: Final = frozenset(
     {"lora", "qlora", "dora", "adapter", "adapter_v2", "prefix", "prompt", "ptuning", "ia3"}
 )
 """Methods that freeze the model and train small modules beside it."""
+DIFFUSION_METHODS: Final = frozenset({"full", "lora", "qlora", "dora", "ln_tuning"})
 RANKED_METHODS: Final = frozenset({"lora", "qlora", "dora", "galore", "qgalore"})
 
 DTYPE_BYTES: Final = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
@@ -77,7 +78,8 @@ class Setup:
         optimizer_in_backward: each gradient is used and freed as it appears.
         grad_checkpointing: "none", "full" or "selective" (every other block, or cheap operations).
         attention: the attention kernel.
-        seq_len: tokens per sample, or image pixels for diffusion and vision.
+        seq_len: tokens per sample; for a vision encoder patches and class token.
+        image_px: side of a square image in pixels, for diffusion and vision; 0 to go by `seq_len`.
         micro_batch: samples per GPU and forward pass.
         grad_accum: forward passes per optimiser step.
         packing: whether samples are packed to `seq_len`.
@@ -125,6 +127,7 @@ class Setup:
     grad_checkpointing: str = "full"
     attention: str = "sdpa"
     seq_len: int = 2048
+    image_px: int = 0
     micro_batch: int = 1
     grad_accum: int = 1
     packing: bool = True
@@ -249,6 +252,8 @@ def check_pair(model: ModelSpec, setup: Setup, position_stretch: float = 1.0) ->
         NotSupported: the method needs something that the model has not.
     """
     limit = model.max_position
+    if model.is_diffusion and (setup.image_px or setup.seq_len) < 64:
+        raise SizingError(f"{model.hf_id}: an image of {setup.image_px} pixels is too small")
     if model.is_text and limit:
         stretch = 1.0 if model.traits.positions == "learned" else position_stretch
         if setup.seq_len > stretch * limit:
@@ -259,10 +264,10 @@ def check_pair(model: ModelSpec, setup: Setup, position_stretch: float = 1.0) ->
         raise NotSupported(
             f"{model.hf_id} has no text decoder; {setup.method} tuning needs virtual tokens"
         )
-    if model.is_diffusion and setup.method not in {"full", "lora", "qlora", "dora"}:
+    if model.is_diffusion and setup.method not in DIFFUSION_METHODS:
         raise NotSupported(
-            f"{model.hf_id} is a diffusion model; full, lora and qlora are known for it, "
-            f"{setup.method} is not"
+            f"{model.hf_id} is a diffusion model; {setup.method} is not known for it, "
+            f"{', '.join(sorted(DIFFUSION_METHODS))} are"
         )
 
 

@@ -188,7 +188,7 @@ class Estimate:
         """
         if metric not in METRICS:
             raise SizingError(f"metric {metric!r} is not one of {', '.join(METRICS)}")
-        return overhead.spread(self.peak.total / GIB, self._dynamic, metric, self.setup, self.gpu)
+        return overhead.spread(self.peak.total / GIB, self.dynamic, metric, self.setup, self.gpu)
 
     def terms_gib(self) -> dict[str, float]:
         """The terms at the peak in GiB, with `overhead` for the rest of the device figure."""
@@ -197,7 +197,8 @@ class Estimate:
         return terms
 
     @cached_property
-    def _dynamic(self) -> overhead.Dynamic:
+    def dynamic(self) -> overhead.Dynamic:
+        """What moves during a step: the sources of allocator slack."""
         forward, backward = self.phases["forward_loss"], self.phases["backward"]
         step = self.phases["optimizer_step"]
         setup = self.setup

@@ -14,7 +14,8 @@ stated as (
         p.provider,
         p.region,
         f.from_tier_gb::double as from_tier_gb,
-        f.price::double * fx.usd_per_unit as usd_per_gb,
+        f.price::double * fx.usd_per_unit
+        / case f.unit when 'gib' then 1.073741824 else 1 end as usd_per_gb,
         case when f.region = p.region then 1 else 2 end as preference
     from places as p
     inner join staging.fees as f

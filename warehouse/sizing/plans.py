@@ -16,6 +16,8 @@ from warehouse.sizing.card import Card
 from warehouse.sizing.errors import SizingError
 from warehouse.sizing.memory import GIB, Estimate, estimate
 from warehouse.sizing.model import ModelSpec
+from warehouse.sizing.overhead import GpuClass, gpu_class
+from warehouse.sizing.presets import find_preset, preset_fields
 from warehouse.sizing.setup import DTYPE_BYTES, QUANT_BITS, Setup, check_pair, check_precision
 from warehouse.sizing.throughput import Throughput, tokens_per_second
 
@@ -75,7 +77,7 @@ def _text(row: Mapping[str, object], name: str) -> str:
 
 def _whole(row: Mapping[str, object], name: str, default: int) -> int:
     text = _text(row, name)
-    if not text:
+    if not text and default:
         return default
     try:
         value = float(text)
@@ -91,7 +93,9 @@ _DEFAULT_RANK: Final = {"adapter": 64, "prefix": 20, "prompt": 20, "ptuning": 20
 
 
 def read_job(row: Mapping[str, object], models: Mapping[str, ModelSpec]) -> Job:
-    """Read a row of the `jobs` seed.
+    """Read a row of the `jobs` seed: its framework's defaults, and what the row itself says.
+
+    Samples count as packed: a job's tokens are real tokens.
 
     Raises:
         SizingError: the model is unknown, or a value is missing or impossible.
@@ -101,21 +105,29 @@ def read_job(row: Mapping[str, object], models: Mapping[str, ModelSpec]) -> Job:
     if model is None:
         raise SizingError(f"{name}: no model {_text(row, 'model')!r} in the models seed")
     method = _text(row, "method") or "lora"
-    setup = Setup(
-        method=method,
-        weight_dtype=_text(row, "weight_dtype") or "bf16",
-        quant=_text(row, "quant") or ("nf4-dq" if method == "qlora" else "none"),
-        lora_rank=_whole(row, "lora_rank", _DEFAULT_RANK.get(method, 16)),
-        lora_targets=_text(row, "lora_targets") or "all-linear",
-        optimizer=_text(row, "optimizer") or "adamw",
-        seq_len=_whole(row, "seq_len", 2048),
-        framework=_text(row, "framework") or "transformers",
-    )
+    framework = _text(row, "framework") or "transformers"
+    try:
+        preset = find_preset(framework)
+    except SizingError:
+        preset = find_preset("transformers")
+    chosen = preset_fields(preset, method) | {
+        "framework": framework,
+        "weight_dtype": _text(row, "weight_dtype") or "bf16",
+        "lora_rank": _whole(row, "lora_rank", _DEFAULT_RANK.get(method, 16)),
+        "lora_targets": _text(row, "lora_targets") or "all-linear",
+        "seq_len": _whole(row, "seq_len", 2048),
+        "packing": True,
+        "sharding": "none",
+    }
+    for field in ("quant", "optimizer"):
+        if _text(row, field):
+            chosen[field] = _text(row, field)
+    setup = Setup(**chosen)
     check_pair(model, setup)
     return Job(
         name=name,
         model=model,
-        tokens=float(_whole(row, "tokens", 0) or 0),
+        tokens=float(_whole(row, "tokens", 0)),
         setup=setup,
         max_micro_batch=_whole(row, "max_micro_batch", MAX_MICRO_BATCH),
     )
@@ -154,7 +166,7 @@ class _Sizer:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self._needs: dict[tuple[Setup, int], tuple[Estimate, float, Setup]] = {}
+        self._needs: dict[tuple[Setup, int, GpuClass], tuple[Estimate, float, Setup]] = {}
         self._layouts: dict[tuple[str, int, int], tuple[Setup, ...]] = {}
 
     def layouts(self, dtype: str, gpus: int, nodes: int) -> tuple[Setup, ...]:
@@ -167,24 +179,24 @@ class _Sizer:
             found = self._layouts[key] = _layouts(base, gpus, nodes)
         return found
 
-    def need(self, layout: Setup, micro: int) -> tuple[Estimate, float, Setup]:
-        key = (layout, micro)
+    def need(self, layout: Setup, micro: int, gpu: str) -> tuple[Estimate, float, Setup]:
+        key = (layout, micro, gpu_class(gpu))
         found = self._needs.get(key)
         if found is None:
             accumulate = max(1, BATCH_SAMPLES // (micro * layout.gpus))
             setup = layout.but(micro_batch=micro, grad_accum=accumulate)
-            sized = estimate(self.job.model, setup)
+            sized = estimate(self.job.model, setup, gpu)
             found = self._needs[key] = (sized, needed_gib(sized), setup)
         return found
 
-    def choose(self, layout: Setup, usable: float) -> _Choice:
+    def choose(self, layout: Setup, usable: float, gpu: str) -> _Choice:
         cap = max(1, min(self.job.max_micro_batch, BATCH_SAMPLES // layout.gpus))
-        sized, needed, setup = self.need(layout, 1)
+        sized, needed, setup = self.need(layout, 1, gpu)
         if needed > usable:
             return _Choice(setup, sized, needed, False, True)
         micro, limited = 1, False
         while micro * 2 <= cap:
-            bigger = self.need(layout, micro * 2)
+            bigger = self.need(layout, micro * 2, gpu)
             if bigger[1] > usable:
                 limited = True
                 break
@@ -314,7 +326,7 @@ def plan_job(sizer: _Sizer, machine: Machine, card: Card | None) -> dict[str, ob
     best: tuple[_Choice, Throughput] | None = None
     closest: _Choice | None = None
     for layout in sizer.layouts(dtype, gpus, machine.nodes):
-        choice = sizer.choose(layout, usable)
+        choice = sizer.choose(layout, usable, card.gpu)
         if not choice.fits:
             if closest is None or choice.needed < closest.needed:
                 closest = choice
@@ -362,7 +374,7 @@ def _bound(sizer: _Sizer, choice: _Choice, speed: Throughput, card: Card, machin
     """What holds a plan back: vram, precision, or the largest cost of a step."""
     if choice.limited:
         _, _, bigger = sizer.need(
-            choice.setup.but(micro_batch=1, grad_accum=1), choice.setup.micro_batch * 2
+            choice.setup.but(micro_batch=1, grad_accum=1), choice.setup.micro_batch * 2, card.gpu
         )
         faster = tokens_per_second(
             sizer.job.model,

@@ -113,13 +113,15 @@ class Constants:
     multiplies) and `stack`; `fp8`, `fp4`, `int8` the further share in those precisions;
     `attention` share of peak inside attention kernels; `traffic` bytes moved per activation byte
     relative to the count in `_traffic_bytes`, by stack; `logits` bytes per vocabulary entry and
-    token; `ridge` multiple of the roofline's ridge; `layer_seconds` host time per layer and pass
+    token; `ridge` bytes
+    read per FLOP and row of a matrix product; `layer_seconds` host time per layer and pass
     group, by stack; `adapter_seconds` added per adapter; `nf4`, `gptq` bytes moved per
     dequantised parameter and pass; `overlap` the exponent that blends work and communication;
     `tensor_exposed` the share of tensor-parallel exchange not hidden; `expert_exposed` likewise;
     `moe` share of dense efficiency that grouped products reach; `interleave` pipeline chunks per
     stage; `straggler` slowdown per doubling of nodes; `framework` multiplies the efficiency of
-    named programs.
+    named programs; `spread` is the log of the 80 % band's half-width, as a sum over the traits of
+    `spread_traits`.
     """
 
     matmul: float = 0.80
@@ -171,6 +173,7 @@ class Constants:
     )
     architecture: Mapping[str, float] = field(default_factory=dict)
     framework: Mapping[str, float] = field(default_factory=dict)
+    spread: Mapping[str, float] = field(default_factory=lambda: {"base": math.log(0.2)})
 
 
 class StepTime(NamedTuple):
@@ -318,11 +321,13 @@ def step_time(work: Work, card: Card, fit: Constants) -> StepTime:
     if shape.experts > 1:
         rows = tokens_gpu * work.expert * shape.experts_active / shape.experts
         rows = min(rows, tokens_gpu)
-    ridge = fit.ridge * peak / bandwidth
     width = shape.hidden / work.tensor
     share = _precision_share(card, work.precision, fit) * width / (width + fit.hidden_half)
     moe = fit.moe if shape.experts > 1 else 1.0
-    arithmetic = products / (peak * quality * share * moe) * (1.0 + ridge / rows)
+    # few rows: the weights' own bytes take longer than their arithmetic
+    arithmetic = products / (peak * quality * share * moe) + fit.ridge * products / (
+        bandwidth * rows
+    )
     if work.stack == "fused":
         kernel = fit.attention_fused
     elif card.architecture_key in ("hopper-hbm", "blackwell-hbm"):
@@ -459,3 +464,32 @@ def _links(
             / expert_link
         )
     return overlapped, exposed
+
+
+def spread_traits(work: Work, card: Card, known_program: bool) -> dict[str, float]:
+    """What makes a prediction more or less certain, each 0 or 1.
+
+    `unknown` a program that no measurement names; `unpacked` padded samples of guessed length;
+    `pcie` several GPUs without fast links; `mixture` routed experts; `packed_weights` 4- or 8-bit
+    weights; `gddr` cards without HBM; `low_precision` fp8 or fp4; `short` micro-batches below 2048
+    tokens; `compiled` programs whose speed hangs on the compiler.
+    """
+    return {
+        "base": 1.0,
+        "unknown": 0.0 if known_program else 1.0,
+        "unpacked": 1.0 if work.useful < 1.0 else 0.0,
+        "pcie": 1.0 if work.over_pcie and work.gpus > 1 else 0.0,
+        "mixture": 1.0 if work.shape.experts > 1 else 0.0,
+        "packed_weights": 1.0 if work.quant else 0.0,
+        "gddr": 1.0 if card.architecture_key.endswith("gddr") else 0.0,
+        "low_precision": 1.0 if work.precision in ("fp8", "fp4", "int8") else 0.0,
+        "short": 1.0 if work.tokens_micro < 2048 else 0.0,
+        "compiled": 1.0 if work.stack == "compiled" else 0.0,
+    }
+
+
+def half_width(work: Work, card: Card, fit: Constants) -> float:
+    """Half-width of the 80 % band, in natural log."""
+    traits = spread_traits(work, card, work.framework in fit.framework)
+    log_width = sum(fit.spread.get(name, 0.0) * value for name, value in traits.items() if value)
+    return math.exp(min(log_width, 0.5))

@@ -17,6 +17,7 @@ from warehouse.sizing.steptime import (
     StepTime,
     Work,
     flops_per_token,
+    half_width,
     peak_flops,
     step_time,
 )
@@ -135,7 +136,7 @@ def judge(work: Work, card: Card, time: StepTime) -> Throughput:
     half = peak_flops(card, "bf16")
     ceiling = work.useful / (products / peak + scores / max(half, peak))
     likely = min(work.useful / time.total, ceiling)
-    spread = spread_of(work)
+    spread = half_width(work, card, FITTED)
     costs = {
         "compute": time.arithmetic + time.attention,
         "memory_bandwidth": time.traffic,
@@ -155,16 +156,6 @@ def judge(work: Work, card: Card, time: StepTime) -> Throughput:
         mfu=likely / work.useful * flops / peak,
         flops_per_token=flops,
     )
-
-
-def spread_of(work: Work) -> float:
-    """Half-width of the 80 % band, in natural log."""
-    spread = 0.18 if work.framework in FITTED.framework else 0.30
-    if work.useful < 1.0:
-        spread *= 1.5
-    if work.over_pcie and work.gpus > 1:
-        spread *= 1.3
-    return spread
 
 
 def default_network_gbps(card: Card) -> float:

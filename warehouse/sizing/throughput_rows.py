@@ -372,9 +372,9 @@ def read_row(
     """
     network_text = _text(row, "interconnect").lower()
     label = _text(row, "gpu_model")
-    if "nvlink" in network_text and "no nvlink" not in network_text and "sxm" not in label.lower():
-        label = f"{label}-SXM"
     card = find_card(label, cards)
+    if "nvlink" in network_text and "no nvlink" not in network_text and not card.has_fast_links:
+        card = find_card(f"{label}-SXM", cards)
     shape = _shape(row, models)
     method = _text(row, "method").lower()
     if method not in METHODS:

@@ -123,6 +123,7 @@ class Estimate:
         phases: bytes by term for each of `PHASES`.
         gpu: name of the card that the overhead was taken for, or None.
         trainable_params: parameters with a gradient.
+        unit: bytes of a unit gathered from its shards, with what is always gathered.
     """
 
     model: ModelSpec
@@ -130,6 +131,7 @@ class Estimate:
     phases: Mapping[str, Phase]
     gpu: str | None
     trainable_params: int
+    unit: float = 0.0
 
     @cached_property
     def peak_phase(self) -> str:
@@ -207,7 +209,7 @@ class Estimate:
         return overhead.Dynamic(
             elements / setup.tensor_parallel / GIB,
             (backward.activations + backward.temporaries) / GIB,
-            backward.buffers / GIB if setup.gpus > 1 else 0.0,
+            self.unit / GIB,
             0.0 if setup.is_adapter else step.temporaries / GIB,
             max(0.0, forward.total + slack - self.peak.total) / GIB if slack else 0.0,
         )
@@ -231,9 +233,10 @@ def estimate(
     if model.is_diffusion:
         phases, trainable = vision.phases(model, setup)
         made = {name: Phase(*terms) for name, terms in phases.items()}
-        return Estimate(model, setup, made, gpu, trainable)
+        return Estimate(model, setup, made, gpu, trainable, made["backward"].buffers)
     static = _static(model, _weight_key(setup))
-    return Estimate(model, setup, _phases(model, setup, static), gpu, static.trainable)
+    made, unit = _phases(model, setup, static)
+    return Estimate(model, setup, made, gpu, static.trainable, unit)
 
 
 # --- what is trained --------------------------------------------------------------------------
@@ -573,7 +576,7 @@ def _tail_bytes(model: ModelSpec, compute_bytes: float, trains: bool) -> float:
     return kept + (4 + (compute_bytes if trains else 0.0)) * h + 4
 
 
-def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
+def _phases(model: ModelSpec, setup: Setup, static: Static) -> tuple[dict[str, Phase], float]:
     key = _weight_key(setup)
     sums = _kept(model, key, setup.attention, setup.lora_dropout)
     c = DTYPE_BYTES[setup.activation_dtype]
@@ -632,9 +635,11 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
         kept = checkpoints + SELECTIVE_SHARE * (everything - checkpoints)
     else:
         kept, live = everything, 0.0
+    rotary = 0.0
     if model.traits.positions == "rope":
         # position ids, cosines and sines: one row for the whole batch
-        kept += seq * (8 + 2 * c * model.head_dim)
+        rotary = seq * (8 + 2 * c * model.head_dim)
+        kept += rotary
     per_logit = LOGIT_BYTES[setup.loss_impl]
     if model.traits.bare_loss and setup.outputs_kept and per_logit >= LOGIT_BYTES["fused_ce"]:
         # logits, shifted copy, log-softmax and its gradient in compute precision; autocast makes
@@ -662,30 +667,27 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> dict[str, Phase]:
     whole = static.base if full_shard and setup.loads_whole else 0.0
     if whole:
         whole += static.outer + 2 * static.block
-    gradient_stream = 0.0
+    stream = 0.0
     if full_shard and setup.autocast and setup.is_adapter and live:
         # under mixed precision FSDP the gradient of every checkpoint stays until the pass ends
-        gradient_stream = checkpoints
+        stream = checkpoints
+    # recomputing never holds more than keeping everything would
+    most = min(kept + live, everything + rotary) if live else kept
     # three moments of the backward pass: the last block, the first block, the embedding
     start = Phase(
-        weights,
-        max(present, outer_grad),
-        states,
-        kept + live + gradient_stream,
-        0.0,
-        gathered + unit,
-        work,
+        weights, max(present, outer_grad), states, most, 0.0, gathered + unit + stream, work
     )
     later = gradients - block_grad - (0.0 if model.tied else outer_grad)
-    first = (checkpoints if live else everything) / layers + live
+    first = min(one_block, most)
     end = Phase(weights, max(present, later), states, first, 0.0, gathered + unit, work)
     doubled = 2 * outer_grad if model.tied else 0.0
     embedding = Phase(
         weights, max(present, gradients), states, tokens * c * h, 0.0, gathered, doubled
     )
-    return {
+    made = {
         "load": Phase(weights, 0.0, 0.0, 0.0, 0.0, whole, static.dequantized),
         "forward_loss": Phase(weights, present, states, kept + tail, logits, gathered, 0.0),
         "backward": max(start, end, embedding, key=sum),
         "optimizer_step": Phase(weights, gradients, states, 0.0, 0.0, 0.0, steps),
     }
+    return made, gathered + unit if full_shard else 0.0

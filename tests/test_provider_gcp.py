@@ -423,6 +423,10 @@ def test_units_are_text_and_nanos_may_be_left_out() -> None:
     for wrong in (5, 5.5, True, None, "", "5.0", " 5", "NaN", "1_000", "٥"):
         unit_price["units"] = wrong
         assert reasons(read(slice_)) == ["unreadable row"], wrong
+    unit_price["units"] = "5"
+    for wrong in (0.5, 1e-300, True, None, "1", 1_000_000_000):
+        unit_price["nanos"] = wrong
+        assert reasons(read(slice_)) == ["unreadable row"], wrong
     del unit_price["units"]
     assert reasons(read(slice_)) == ["unreadable row"]
 

@@ -152,7 +152,8 @@ _COLUMNS: Final = (
     (re.compile(r"Compute Flexible CUDs? - 3 Year"), Terms("reserved", "flexible_cud", 36)),
 )
 _MACHINE_TYPE: Final = re.compile(r"[a-z]\w*(-\w+)+")  # a2-highgpu-1g; not "A2 Standard"
-_CELL: Final = re.compile(r"\$(\d[\d,]*(?:\.\d+)?)/1hour")  # "$2 .0000/ 1 hour" without its blanks
+# "$2 .0000/ 1 hour" without its blanks
+_CELL: Final = re.compile(r"\$([0-9][0-9,]*(?:\.[0-9]+)?)/1hour")
 # "GPUs: 1/8 vCPUs:48 Memory: 1,360GB SSD: 12,000 GiB": its GB are GiB, as the machine list says
 _COMPONENT: Final = re.compile(r"(GPUs|vCPUs|Memory|SSD)\s*:\s*([\d.,/]*\d)")
 _STATED: Final = {"vcpus": "vCPUs", "memory_gib": "Memory", "local_disk_gib": "SSD"}
@@ -281,10 +282,9 @@ _TRAFFIC: Final = re.compile(
 )
 _APART: Final = ("Australia", "China")
 _BUCKET: Final = re.compile(r"Standard Storage (?!.*-region)[^()]+")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,12}")
 _AGREEMENT: Final = Decimal("0.0001")
 """Largest relative difference that the page's rounding makes ($90.22 for 8 x 11.277)."""
-
-_WHOLE: Final = re.compile(r"-?[0-9]{1,12}")
 
 Tiers = tuple[tuple[Decimal, Decimal], ...]
 """(from this amount of usage units, USD per unit), as listed."""
@@ -344,11 +344,13 @@ def _identify_fee(description: str, group: Any) -> tuple[FeeKind, str] | None:
 
 
 def _amount(unit_price: Mapping[str, Any]) -> Decimal:
-    """Add `units`, a whole number as text, and `nanos`, a number that may be left out."""
-    units, nanos = unit_price["units"], unit_price.get("nanos", 0)
+    """Add `units`, a whole number as text, and `nanos`, one below 10^9 that may be left out."""
+    units, nanos = unit_price["units"], number(unit_price.get("nanos", 0))
     if not isinstance(units, str) or not _WHOLE.fullmatch(units):
         raise TypeError(f"units {units!r}")
-    return int(units) + number(nanos) / NANOS_PER_UNIT
+    if nanos % 1 or abs(nanos) >= NANOS_PER_UNIT:
+        raise ValueError(f"nanos {nanos}")
+    return int(units) + nanos / NANOS_PER_UNIT
 
 
 def _read_tiers(item: Mapping[str, Any], unit: str) -> Tiers | Reject:
@@ -387,12 +389,12 @@ def _collect(pages: Pages, name: str, service: str, parts: Found, fees: Found) -
                 yield refuse("unreadable row", item, "no category or description")
             elif category.get("serviceDisplayName") == service:
                 seen += 1
-                yield from _sort(item, category, parts, fees)
+                yield from _sort_one(item, category, parts, fees)
     if pages_of(pages, name) and not seen:
         raise EmptyReply(f"{name}: no SKU of {service}")
 
 
-def _sort(
+def _sort_one(
     item: Mapping[str, Any], category: Mapping[str, Any], parts: Found, fees: Found
 ) -> Iterator[Reject]:
     description = " ".join(item["description"].split())

@@ -252,18 +252,20 @@ def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path, replay_di
 
 
 def test_a_read_only_data_folder_is_named(data: Path, replay_dir: Path) -> None:
-    """As an ordinary user, in a process of its own: for root no folder is read-only."""
+    """As an ordinary user: for root no folder is read-only."""
     data.chmod(0o555)
-    script = (
-        "import os, sys; os.setgid(65534); os.setuid(65534);"
-        " from flows.cli import app; app(sys.argv[1:], prog_name='tunecost')"
-    )
-    for path in [data, *data.parents][:4]:
+    for path in [*data.parents][:3] + [replay_dir, *replay_dir.parents][:3]:
         path.chmod(path.stat().st_mode | 0o055)
+    # What the command imports is loaded first: the interpreter may lie in root's home.
+    script = (
+        "import os, sys, flows.cli, flows.refresh, flows.costs, flows.show, rich.table\n"
+        "if os.getuid() == 0:\n    os.setgid(65534)\n    os.setuid(65534)\n"
+        "flows.cli.app(sys.argv[1:], prog_name='tunecost')"
+    )
+    arguments = ["refresh", "--replay", str(replay_dir), "--data", str(data)]
     result = subprocess.run(
-        [sys.executable, "-c", script, "refresh", "--replay", str(replay_dir), "--data", str(data)],
-        capture_output=True, text=True, cwd="/", env={"HOME": "/tmp", "PATH": "/usr/bin"},
-    )  # fmt: skip
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True
+    )
     data.chmod(0o755)
     assert result.returncode == 2, result.stderr
     assert "--data DIR" in result.stderr

@@ -3,5 +3,5 @@
 -- kept: function(hours, starts, minimum_seconds, increment_seconds)
 -- round() before ceil(): 3600.0000000001 seconds are one hour, not two.
 starts * ceil(
-    round(greatest(hours * 3600.0 / starts, minimum_seconds) / increment_seconds, 6)
-) * increment_seconds / 3600.0
+    round(greatest(hours::double * 3600 / starts, minimum_seconds) / increment_seconds, 6)
+) * increment_seconds / 3600.0::double

@@ -87,7 +87,9 @@ machines as (
     inner join work as w on o.gpu = w.gpu and o.gpu_count = w.gpu_count
     cross join pessimistic
     left join egress as e
-        on o.provider = e.provider and o.region = e.region and w.job = e.job
+        on
+            o.provider = e.provider and o.region = e.region
+            and w.job = e.job and w.egress_gb = e.egress_gb
     left join seeds.spot_priors as known on o.provider = known.provider
     left join seeds.spot_priors as any_ on any_.provider = '*'
 ),

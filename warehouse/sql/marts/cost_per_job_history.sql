@@ -1,10 +1,12 @@
--- The cheapest running cost of each reference job on every day since the history began.
+-- The cheapest compute cost of each reference job on every day with a live reading.
 -- grain: job, day
 -- units: USD of compute, without storage and transfer; hours
+-- The baseline is left out: each of its providers was seen once, and as each came in, the cheapest
+-- would seem to fall.
 with days as (
     select distinct observed_at::date as "day"
     from staging.outcomes
-    where status = 'ok'
+    where status = 'ok' and run_kind <> 'baseline'
 ),
 
 prices as (
@@ -26,6 +28,7 @@ prices as (
             and (s.valid_to is null or s.valid_to >= days."day" + interval 1 day)
     where
         s.market = 'on_demand' and s.gpu is not null and s.is_available is distinct from false
+        and not s.is_baseline
     -- One machine type's cheapest seller of the day decides.
     qualify
         row_number() over (

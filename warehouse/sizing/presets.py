@@ -62,7 +62,7 @@ PRESETS: Final[dict[str, Preset]] = {
             },
             {
                 "qlora": {"quant": "nf4-dq"},
-                "full": {"optimizer": "paged_adamw8bit", "optimizer_in_backward": True},
+                "full": {"optimizer": "adamw8bit", "optimizer_in_backward": True},
             },
         ),
         Preset(
@@ -85,7 +85,7 @@ PRESETS: Final[dict[str, Preset]] = {
             "swift.readthedocs.io command line parameters: gradient checkpointing on, flash",
             {
                 "attention": "flash", "loss_impl": "standard", "packing": False,
-                "allocator_slack": 1.5,
+                "allocator_slack": 1.8,
             },
             {"qlora": _NF4 | {"kbit_fp32": True}},
         ),

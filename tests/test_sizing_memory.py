@@ -202,9 +202,9 @@ def test_wider_numbers_never_need_less(model: ModelSpec, setup: Setup) -> None:
     assert not_more(
         peak(model, setup.but(weight_dtype="bf16")), peak(model, setup.but(weight_dtype="fp32"))
     )
-    assert not_more(
-        peak(model, setup.but(adapter_dtype="bf16")), peak(model, setup.but(adapter_dtype="fp32"))
-    )
+    if setup.weight_dtype != "fp32":  # adapters narrower than activations cast a copy each
+        narrow, wide = (peak(model, setup.but(adapter_dtype=d)) for d in ("bf16", "fp32"))
+        assert not_more(narrow, wide)
     if setup.method == "qlora":
         widths = [peak(model, setup.but(quant=q)) for q in ("nf4-dq", "nf4", "int8")]
         assert widths == sorted(widths)

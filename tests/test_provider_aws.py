@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import re
+import shutil
 from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
@@ -29,8 +30,8 @@ CAPTURES = SHARED / "payloads" / "aws"
 EC2 = "ec2-us-east-1"
 MARKETS = (CASES / "markets" / f"{EC2}.csv").read_text(encoding="utf-8").splitlines(keepends=True)
 PREAMBLE, HEADER = MARKETS[:5], next(csv.reader([MARKETS[5]]))
-SPOT = json.loads((CASES / "markets" / "spot_prices.json").read_text(encoding="utf-8"))
-ADVISOR = json.loads((CASES / "markets" / "spot_advisor.json").read_text(encoding="utf-8"))
+SPOT = json.loads((CASES / "markets" / "spot_prices-spot.json").read_text(encoding="utf-8"))
+ADVISOR = json.loads((CASES / "markets" / "spot_advisor-spot.json").read_text(encoding="utf-8"))
 GOV = json.loads((CASES / "partitions" / "ec2-us-gov-west-1.json").read_text(encoding="utf-8"))
 
 
@@ -79,8 +80,8 @@ def read_spot(*sizes: Any, region: str = "us-west-2", **config: Any) -> list[Any
     blocks = [{"type": "gpuCurrentGen", "sizes": list(sizes)}, {"type": "empty", "sizes": []}]
     regions = [{"region": region, "instanceTypes": blocks}]
     feed = {"config": {"rate": "perhr", "regions": regions} | config}
-    pages = {"spot_prices": [page_of("spot_prices", feed)]}
-    return list(aws.parse(pages | {"spot_advisor": [page_of("spot_advisor", ADVISOR)]}))
+    pages = {"spot_prices-spot": [page_of("spot_prices-spot", feed)]}
+    return list(aws.parse(pages | {"spot_advisor-spot": [page_of("spot_advisor-spot", ADVISOR)]}))
 
 
 def size(name: str, linux: Any, windows: str = "0.1") -> dict[str, Any]:
@@ -106,9 +107,8 @@ def terms(option: str, hourly: str | None, upfront: str | None, years: str = "1y
     return rows
 
 
-def test_each_region_is_a_scope_of_three_lists_and_the_feeds_are_shared() -> None:
-    scopes = {scope_of(name) for name in aws.REQUESTS} - {""}
-    assert scopes == set(aws.REGIONS)
+def test_each_region_is_a_scope_of_three_lists_and_spot_one_of_two_feeds() -> None:
+    assert {scope_of(name) for name in aws.REQUESTS} == {*aws.REGIONS, "spot"}
     assert len(aws.REQUESTS) == 3 * len(aws.REGIONS) + 2
     assert aws.REQUESTS["ec2-eu-west-1"].url == (
         "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonEC2/current/eu-west-1/index.csv"
@@ -116,7 +116,7 @@ def test_each_region_is_a_scope_of_three_lists_and_the_feeds_are_shared() -> Non
     assert aws.REQUESTS["s3-cn-north-1"].url == (
         "https://pricing.cn-north-1.amazonaws.com.cn/offers/v1.0/cn/AmazonS3/current/cn-north-1/index.csv"
     )
-    assert aws.REQUESTS["spot_prices"].media == "json"
+    assert aws.REQUESTS["spot_prices-spot"].media == "json"
     assert aws.REQUESTS["data_transfer-us-gov-east-1"].media == "csv"
 
 
@@ -481,18 +481,21 @@ def test_a_band_that_is_not_in_the_ranges_is_not_stated(band: Any) -> None:
     advisor = copy.deepcopy(ADVISOR)
     advisor["spot_advisor"]["us-east-1"]["Linux"]["g5.xlarge"]["r"] = band
     pages = {
-        "spot_prices": [page_of("spot_prices", SPOT)],
-        "spot_advisor": [page_of("spot_advisor", advisor)],
+        "spot_prices-spot": [page_of("spot_prices-spot", SPOT)],
+        "spot_advisor-spot": [page_of("spot_advisor-spot", advisor)],
     }
     rows = [row for row in aws.parse(pages) if isinstance(row, Offer)]
     assert {row.interruption_rate_monthly for row in rows} == {None}
 
 
 def test_the_feed_may_be_wrapped_in_a_call() -> None:
-    bare = list(aws.parse({"spot_prices": [page_of("spot_prices", SPOT)]}))
+    bare = list(aws.parse({"spot_prices-spot": [page_of("spot_prices-spot", SPOT)]}))
     for text in ("callback({});", "callback( {} )", "/* 2015 */\ncallback({});\n"):
         body = text.replace("{}", json.dumps(SPOT)).encode()
-        assert list(aws.parse({"spot_prices": [Page(name="spot_prices", body=body)]})) == bare
+        assert (
+            list(aws.parse({"spot_prices-spot": [Page(name="spot_prices-spot", body=body)]}))
+            == bare
+        )
 
 
 def test_a_feed_that_is_not_per_hour_or_not_the_feed_is_an_error() -> None:
@@ -500,21 +503,35 @@ def test_a_feed_that_is_not_per_hour_or_not_the_feed_is_an_error() -> None:
         read_spot(rate="permonth")
     for body in (b"{}", b'{"config": {}}', b"[]", b'{"config": {"rate": "perhr"}}'):
         with pytest.raises(UnknownShape):
-            list(aws.parse({"spot_prices": [Page(name="spot_prices", body=body)]}))
+            list(aws.parse({"spot_prices-spot": [Page(name="spot_prices-spot", body=body)]}))
     with pytest.raises(NotTheFormat):
-        list(aws.parse({"spot_prices": [Page(name="spot_prices", body=b"callback({")]}))
+        list(aws.parse({"spot_prices-spot": [Page(name="spot_prices-spot", body=b"callback({")]}))
 
 
-def test_each_scope_takes_its_own_region_of_the_feed_and_a_new_region_is_named_once() -> None:
-    outcomes = replay(aws, CASES / "markets")
-    assert [outcome.scope for outcome in outcomes] == ["us-east-1"]
-    spot = [offer for offer in outcomes[0].offers if offer.market == "spot"]
-    assert {offer.region for offer in spot} == {"us-east-1"}
-    news = [row.detail for row in outcomes[0].rejects if row.reason == "region is not asked"]
+def test_spot_is_a_scope_of_all_regions_and_a_new_region_is_named_once() -> None:
+    outcomes = {outcome.scope: outcome for outcome in replay(aws, CASES / "markets")}
+    assert set(outcomes) == {"spot", "us-east-1"}
+    assert {offer.market for offer in outcomes["spot"].offers} == {"spot"}
+    assert {offer.region for offer in outcomes["spot"].offers} == {"us-east-1", "us-west-2"}
+    assert "spot" not in {offer.market for offer in outcomes["us-east-1"].offers}
+    news = [row.detail for row in outcomes["spot"].rejects if row.reason == "region is not asked"]
     assert news == ["xx-moon-1"]
-    pages = {"spot_prices": [page_of("spot_prices", SPOT)], "ec2-us-west-2": []}
-    rows = list(aws.parse(pages))
-    assert [(row.region, row.sku) for row in rows] == [("us-west-2", "g5.xlarge")]
+
+
+@pytest.mark.parametrize("feed", ["spot_prices-spot", "spot_advisor-spot"])
+def test_a_feed_that_fails_costs_no_list_and_a_list_no_spot(tmp_path: Path, feed: str) -> None:
+    shutil.copytree(CASES / "markets", tmp_path / "aws")
+    (tmp_path / "aws" / f"{feed}.json").write_text("<html>busy</html>")
+    assert {o.scope: o.status for o in replay(aws, tmp_path / "aws")} == {
+        "spot": "failed",
+        "us-east-1": "ok",
+    }
+    shutil.copy(CASES / "markets" / f"{feed}.json", tmp_path / "aws")
+    (tmp_path / "aws" / "ec2-us-east-1.csv").write_text("cut off")
+    assert {o.scope: o.status for o in replay(aws, tmp_path / "aws")} == {
+        "spot": "ok",
+        "us-east-1": "failed",
+    }
 
 
 def test_the_same_size_twice_in_the_feed_is_one_offer() -> None:
@@ -947,7 +964,7 @@ def test_every_captured_spot_price_is_kept_once() -> None:
         for one in group["sizes"]
         if group["type"].startswith("gpu")
     }
-    rows = capture("spot_prices", file)
+    rows = capture("spot_prices-spot", file)
     assert all(isinstance(row, Offer) and row.market == "spot" for row in rows)
     assert {(row.region, row.sku): row.price_per_hour for row in rows} == stated
     assert (len(rows), len(stated)) == (93, 85)  # eight sizes are there twice
@@ -969,9 +986,14 @@ def test_captured_interruption_bands_equal_an_independent_reading() -> None:
         for region, sizes in blocks.items()
     ]
     feed = {"config": {"rate": "perhr", "regions": regions}}
-    advisor = Page(name="spot_advisor", path=CAPTURES / "spot_advisor_data_2025-06.json")
+    advisor = Page(name="spot_advisor-spot", path=CAPTURES / "spot_advisor_data_2025-06.json")
     rows = list(
-        aws.parse({"spot_prices": [page_of("spot_prices", feed)], "spot_advisor": [advisor]})
+        aws.parse(
+            {
+                "spot_prices-spot": [page_of("spot_prices-spot", feed)],
+                "spot_advisor-spot": [advisor],
+            }
+        )
     )
     found = {(row.region, row.sku): row.interruption_rate_monthly for row in rows}
     assert found == stated

@@ -1,9 +1,10 @@
 """AWS accelerated instances, disks, object storage and traffic from its public lists, without keys.
 
 Per region three bulk price lists: `ec2-<region>`, `s3-<region>` and `data_transfer-<region>`. Two
-feeds are shared by all regions: `spot_prices`, one spot price per region (not per zone), and
-`spot_advisor`, how often spot is interrupted. China has its own host and prices in CNY, GovCloud
-is a pair of regions like any other. Documentation:
+feeds hold spot of all regions and are a scope of their own, so that their failure costs no list:
+`spot_prices-spot`, one spot price per region (not per zone), and `spot_advisor-spot`, how often
+spot is interrupted. China has its own host and prices in CNY, GovCloud is a pair of regions like
+any other. Documentation:
 https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-api.html
 
 How it prices: whole machine and hour. A list of EC2 is hundreds of MB, so its lines are sifted as
@@ -53,7 +54,6 @@ from scrapers.pages import (
     priced,
     refuse,
     require,
-    scope_of,
 )
 from scrapers.units import HOURS_PER_YEAR, money
 
@@ -105,8 +105,8 @@ def _list(offer: str, region: str) -> Get:
 
 
 REQUESTS = {
-    "spot_prices": Get("https://website.spot.ec2.aws.a2z.com/spot.json"),
-    "spot_advisor": Get("https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"),
+    "spot_prices-spot": Get("https://website.spot.ec2.aws.a2z.com/spot.json"),
+    "spot_advisor-spot": Get("https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"),
 } | {
     f"{kind}-{region}": _list(offer, region)
     for region in REGIONS
@@ -584,7 +584,7 @@ def _read_size(size: Any, region: str, rates: Mapping[tuple[str, str], Decimal])
     return attempt(size, partial(_spot, size, region, price, rates.get((region, name))))
 
 
-def _read_spot(pages: Pages, scopes: set[str]) -> Iterator[Row | Reject]:
+def _read_spot(pages: Pages) -> Iterator[Row | Reject]:
     feeds = pages_of(pages, "spot_prices")
     rates = _rates(pages) if feeds else {}
     for page in feeds:
@@ -598,13 +598,13 @@ def _read_spot(pages: Pages, scopes: set[str]) -> Iterator[Row | Reject]:
             region = _LEGACY_REGIONS.get(key, key)
             if region not in REGIONS:
                 strangers.append(region)
-            elif not scopes or region in scopes:
-                for group in _member(block, "instanceTypes", list, where):
-                    for size in _member(group, "sizes", list, where):
-                        name = size.get("size") if isinstance(size, dict) else None
-                        if isinstance(name, str) and _ACCELERATED.fullmatch(name):
-                            yield _read_size(size, region, rates)
-        if strangers and (not scopes or next(iter(REGIONS)) in scopes):  # once a night
+                continue
+            for group in _member(block, "instanceTypes", list, where):
+                for size in _member(group, "sizes", list, where):
+                    name = size.get("size") if isinstance(size, dict) else None
+                    if isinstance(name, str) and _ACCELERATED.fullmatch(name):
+                        yield _read_size(size, region, rates)
+        if strangers:
             yield refuse("region is not asked", strangers, ", ".join(strangers))
 
 
@@ -619,4 +619,4 @@ def parse(pages: Pages) -> Iterator[Row | Reject]:
         kind, _, scope = request.partition("-")
         for page in some if kind in _OFFERS else ():
             yield from _read_prices(kind, scope, page)
-    yield from _read_spot(pages, {scope_of(name) for name in pages} - {""})
+    yield from _read_spot(pages)

@@ -729,7 +729,7 @@ def print_sized_file(rows: Iterator[dict[str, Any]], form: str) -> None:
     """Print sized rows as they come: a bulk run is piped, and may be long."""
     import csv
 
-    from flows.show import plain, print_rows
+    from flows.show import flat, print_rows
 
     if form != "csv":
         print_rows(list(rows), form)
@@ -739,7 +739,7 @@ def print_sized_file(rows: Iterator[dict[str, Any]], form: str) -> None:
         if writer is None:
             writer = csv.writer(sys.stdout, lineterminator="\n")
             writer.writerow(row)
-        writer.writerow(["" if value is None else plain(value) for value in row.values()])
+        writer.writerow([flat(value) for value in row.values()])
 
 
 def find_card(name: str, cards: Any) -> str:

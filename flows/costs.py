@@ -96,7 +96,7 @@ def rank(
     where, values = filters.where()
     result = connection.execute(
         f"""
-        select * from marts.cost_of('custom_plans', 'custom_jobs')
+        select * from marts.cost_of('custom_plans', 'custom_jobs', 'staging.current_offers')
         where is_eligible and {where}
         order by cost_usd, cost_usd_high, provider, sku, region, "zone", market, tier, offer_id
         {"limit $limit" if limit is not None else ""}

@@ -25,6 +25,14 @@ def plain(value: Any) -> Any:
     return value
 
 
+def flat(value: Any) -> Any:
+    """Turn a value into one CSV cell."""
+    value = plain(value)
+    if isinstance(value, list):
+        return "; ".join(map(str, value))
+    return "" if value is None else value
+
+
 def print_rows(rows: Sequence[Row], form: str, columns: Mapping[str, str] | None = None) -> None:
     """Print rows to stdout.
 
@@ -48,7 +56,7 @@ def write_csv(rows: Sequence[Row]) -> None:
     if rows:
         writer.writerow(rows[0])
     for row in rows:
-        writer.writerow(["" if (v := plain(value)) is None else v for value in row.values()])
+        writer.writerow([flat(value) for value in row.values()])
 
 
 def print_table(rows: Sequence[Row], columns: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
--- Hours on the bill: each start is lifted to the minimum, then rounded up to the increment.
+-- Hours on the bill: each start is lifted to its minimum, then rounded up to the increment.
 -- units: hours; starts; seconds
 -- kept: function(hours, starts, minimum_seconds, increment_seconds)
 -- round() before ceil(): 3600.0000000001 seconds are one hour, not two.

@@ -19,6 +19,7 @@ select
     coalesce(keep_days::double, 0) as keep_days,
     coalesce(sessions::integer, 1) as sessions,
     coalesce(idle_hours::double, 0) as idle_hours,
+    checkpoint_minutes::double as checkpoint_minutes,
     note,
     source
 from temp.raw_jobs

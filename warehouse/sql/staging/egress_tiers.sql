@@ -44,12 +44,6 @@ best as (
     qualify dense_rank() over (partition by provider, region order by preference) = 1
 ),
 
-tiers as (
-    select provider, region, from_tier_gb, max(usd_per_gb) as usd_per_gb
-    from best
-    group by all
-),
-
 free as (
     select provider, max("value"::double) as free_gb_per_month
     from seeds.provider_terms
@@ -57,16 +51,33 @@ free as (
         term = 'egress_free_gb_per_month' and status = 'adopted'
         and sku_like is null and tier is null and market is null and region_like is null
     group by provider
+),
+
+tiers as (
+    select provider, region, from_tier_gb, max(usd_per_gb) as usd_per_gb
+    from best
+    group by all
+    union all
+    -- An allowance without a stated price beyond it: known up to there.
+    select p.provider, p.region, 0 as from_tier_gb, 0 as usd_per_gb
+    from places as p
+    inner join free using (provider)
+    where not exists (
+        from best where best.provider = p.provider and best.region = p.region
+    )
 )
 
 select
     tiers.provider,
     tiers.region,
     tiers.from_tier_gb,
-    lead(tiers.from_tier_gb, 1, 1e15)
-        over (partition by tiers.provider, tiers.region order by tiers.from_tier_gb)
+    lead(
+        tiers.from_tier_gb, 1,
+        case when priced.provider is null then free.free_gb_per_month else 1e15 end
+    ) over (partition by tiers.provider, tiers.region order by tiers.from_tier_gb)
         as to_tier_gb,
     tiers.usd_per_gb,
     coalesce(free.free_gb_per_month, 0) as free_gb_per_month
 from tiers
 left join free using (provider)
+left join (select distinct provider, region from best) as priced using (provider, region)

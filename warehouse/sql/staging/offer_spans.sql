@@ -50,6 +50,8 @@ select
         as billing_increment_seconds,
     coalesce(s.billing_minimum_seconds, t.billing_minimum_seconds) as billing_minimum_seconds,
     t.minimum_applies,
+    t.minimum_rental_hours,
+    t.commitment_required,
     t.stop_behaviour,
     t.storage_survives_stop,
     coalesce(
@@ -64,6 +66,8 @@ select
             then 'price list'
         when t.storage_price_per_gb_month is not null then 'terms'
     end as storage_price_from,
+    t.stopped_storage_price_per_gb_month * stopped_fx.usd_per_unit
+        as stopped_storage_usd_per_gb_month,
     s.egress_price_per_gb::double * r.usd_per_unit as egress_usd_per_gb,
     t.egress_free_gb_per_month,
     coalesce(
@@ -72,6 +76,8 @@ select
     ) as ingress_usd_per_gb,
     s.interruption_rate_monthly::double as interruption_rate_monthly,
     t.spot_notice_seconds,
+    t.spot_max_lifetime_hours,
+    t.multi_node_fabric,
     t.has_ssh,
     t.has_docker,
     t.has_jupyter,
@@ -97,5 +103,7 @@ left join staging.storage_prices as anywhere
     on o.provider = anywhere.provider and anywhere.region = 'global'
 left join staging.fx_latest as storage_fx
     on storage_fx.currency = coalesce(t.storage_currency, 'USD')
+left join staging.fx_latest as stopped_fx
+    on stopped_fx.currency = coalesce(t.stopped_storage_currency, 'USD')
 left join staging.fx_latest as ingress_fx
     on ingress_fx.currency = coalesce(t.ingress_currency, 'USD')

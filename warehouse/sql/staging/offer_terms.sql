@@ -31,6 +31,10 @@ select
     max_by(stated, specificity) filter (term = 'billing_minimum_seconds')::integer
         as billing_minimum_seconds,
     max_by(stated, specificity) filter (term = 'minimum_applies') as minimum_applies,
+    max_by(stated, specificity) filter (term = 'minimum_rental_hours')::double
+        as minimum_rental_hours,
+    max_by(stated, specificity) filter (term = 'commitment_required')::boolean
+        as commitment_required,
     max_by(stated, specificity) filter (term = 'stop_behaviour') as stop_behaviour,
     max_by(stated, specificity) filter (term = 'storage_survives_stop')::boolean
         as storage_survives_stop,
@@ -47,8 +51,13 @@ select
     max_by(stated, specificity) filter (term = 'ingress_price_per_gb')::double
         as ingress_price_per_gb,
     max_by(currency, specificity) filter (term = 'ingress_price_per_gb') as ingress_currency,
+    max_by(currency, specificity) filter (term = 'stopped_storage_price_per_gb_month')
+        as stopped_storage_currency,
     max_by(stated, specificity) filter (term = 'spot_notice_seconds')::double
         as spot_notice_seconds,
+    max_by(stated, specificity) filter (term = 'spot_max_lifetime_hours')::double
+        as spot_max_lifetime_hours,
+    max_by(stated, specificity) filter (term = 'multi_node_fabric') as multi_node_fabric,
     max_by(stated, specificity) filter (term = 'ssh_access')::boolean as has_ssh,
     max_by(stated, specificity) filter (term = 'docker_access')::boolean as has_docker,
     max_by(stated, specificity) filter (term = 'jupyter_access')::boolean as has_jupyter,

@@ -2,15 +2,28 @@
 -- grain: offer_id, valid_from
 -- units: price_per_hour in the offer's currency, whole machine; UTC
 -- kept: table
-with told as (
+with live as (
+    select distinct c.offer_id
+    from ledger.price_changes as c
+    inner join ledger.runs as r using (run_id)
+    where r.kind <> 'baseline'
+),
+
+told as (
     select
         c.*,
         r.kind = 'baseline' as is_baseline,
-        s.first_live_at
+        s.baseline_until
     from ledger.price_changes as c
     inner join ledger.runs as r using (run_id)
     inner join staging.scopes as s using (provider, scope)
-    where r.kind <> 'baseline' or s.first_live_at is null or c.observed_at < s.first_live_at
+    where
+        r.kind <> 'baseline'
+        or (
+            (s.baseline_until is null or c.observed_at < s.baseline_until)
+            -- Seen live, an offer needs no baseline, whatever that one's date.
+            and (c.offer_id not in (select offer_id from live) or s.baseline_until is not null)
+        )
     -- Of two statements about one moment the later run's counts.
     qualify
         row_number() over (partition by c.offer_id, c.observed_at order by c.run_id desc) = 1
@@ -50,8 +63,8 @@ select
     scope,
     observed_at as valid_from,
     case
-        when is_baseline and first_live_at is not null
-            then least(coalesce(next_at, first_live_at), first_live_at)
+        when is_baseline and baseline_until is not null
+            then least(coalesce(next_at, baseline_until), baseline_until)
         else next_at
     end as valid_to,
     last_told_at,

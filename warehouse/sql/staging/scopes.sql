@@ -2,17 +2,23 @@
 -- grain: provider, scope
 -- units: UTC
 -- kept: table
--- Once a scope has answered us, its bundled baseline no longer speaks for it.
 with answered as (
     select
         provider,
         scope,
         min(observed_at) filter (status = 'ok' and run_kind <> 'baseline') as first_live_at,
+        -- Once a scope has answered in full, its bundled baseline no longer speaks for it; nor does
+        -- a marketplace's after any answer: its asks are single machines, not list prices.
+        min(observed_at) filter (
+            status = 'ok' and run_kind <> 'baseline'
+            and (not is_truncated or p.provider_kind = 'marketplace')
+        ) as baseline_until,
         max(observed_at) filter (status = 'ok' and run_kind <> 'baseline') as last_live_at,
         max(observed_at) filter (status = 'ok' and run_kind <> 'baseline' and not is_truncated)
             as last_complete_at,
         max(observed_at) filter (status = 'ok' and run_kind = 'baseline') as baseline_at
     from staging.outcomes
+    left join seeds.providers as p using (provider)
     group by provider, scope
 ),
 
@@ -29,6 +35,7 @@ select
     a.provider,
     a.scope,
     a.first_live_at,
+    a.baseline_until,
     coalesce(a.last_live_at, a.baseline_at) as last_ok_at,
     case when a.first_live_at is null then a.baseline_at else a.last_complete_at end
         as last_complete_at,

@@ -1,0 +1,322 @@
+"""Bills worked out by hand: one per billing rule, stop rule and transfer rule of the terms.
+
+The job of every bill, unless it says otherwise: 3 h of training; base weights of 45 GB, which a
+1 Gbit/s line loads in 0.1 h; 0.1 h of boot; 5 GB of data; a result of 10 GB; no checkpoint to
+speak of. So set-up takes 0.2 h and the machine is held 3.2 h; 60 GB are stored (5 + 45 + 10),
+50 GB come in (5 + 45), 10 GB go out. A month has 730 h.
+
+Prices are 2 USD per hour for the machine unless stated; terms are those of `provider_terms.csv`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.costs import to_rows
+from tests.rows import fee, offer, seen
+from tests.test_publish import plan_three_hours
+from warehouse import seeds
+from warehouse.ledger import Ledger
+from warehouse.publish import (
+    PLAN_COLUMNS,
+    load_relations,
+    make_plans_table,
+    publish,
+    register_rows,
+)
+from warehouse.reader import open_published
+
+GB = 1 / 1.073741824  # GiB
+MONTH_DAYS = 730 / 24
+
+
+@dataclass(frozen=True)
+class Bill:
+    """An offer, the job's habits, and what each component comes to."""
+
+    name: str
+    provider: str
+    offer: Mapping[str, Any] = field(default_factory=dict)
+    job: Mapping[str, Any] = field(default_factory=dict)
+    hours: float = 3.0
+    compute: float | None = 0.0
+    storage: float | None = 0.0
+    egress: float | None = 0.0
+    ingress: float | None = 0.0
+    idle: float = 0.0
+
+
+TWO = {"sessions": 2, "idle_hours": 10}  # two starts, ten hours between them
+
+BILLS = [
+    # --- increments and minimums ---
+    Bill("aws: per second", "aws",
+         # 3.2 h x 2 = 6.40; 60 GB x 3.2/730 x 0.08 = 0.0210; 10 GB within the free 100
+         compute=6.40, storage=0.0210),
+    Bill("aws: a minimum of 60 s a start", "aws", job={"sessions": 600}, hours=0.01,
+         # held: 0.01 + 0.2 + 599 x 0.1 = 60.11 h over 600 starts = 360.66 s each: 361 s
+         # 600 x 361 / 3600 = 60.1667 h x 2 = 120.33; 60 x 60.11/730 x 0.08 = 0.3952
+         compute=120.3333, storage=0.3952),
+    Bill("azure: per second, disks not priced per GB", "azure",
+         compute=6.40, storage=None),
+    Bill("gcp: per second after a minute", "gcp",
+         # 60 x 3.2/730 x 0.093132 = 0.0245; 10 GB x 0.12 = 1.20
+         compute=6.40, storage=0.0245, egress=1.20),
+    Bill("coreweave: per minute", "coreweave", hours=3.001,
+         # 3.201 h = 192.06 min: 193 min = 3.216667 h x 2 = 6.4333; 60 x 3.201/730 x 0.07 = 0.0184
+         compute=6.4333, storage=0.0184, ingress=None),
+    Bill("scaleway: per minute", "scaleway", {"region": "fr-par-2", "sku": "H100-1-80G"},
+         hours=3.001,
+         compute=6.4333, storage=None, egress=None, ingress=None),
+    Bill("scaleway: RENDER-S per hour", "scaleway", {"region": "fr-par-1", "sku": "RENDER-S"},
+         hours=61 / 60 - 0.2,
+         # 61 minutes held are two hours
+         compute=4.00, storage=None, egress=None, ingress=None),
+    Bill("linode: per hour", "linode", {"region": "us-ord"},
+         # 3.2 h are 4 h; 60 x 3.2/730 x 0.10 = 0.0263; 10 GB x 0.005 = 0.05
+         compute=8.00, storage=0.0263, egress=0.05, ingress=None),
+    Bill("linode: dearer in Jakarta", "linode", {"region": "id-cgk"},
+         # 60 x 3.2/730 x 0.12 = 0.0316; 10 x 0.015 = 0.15
+         compute=8.00, storage=0.0316, egress=0.15, ingress=None),
+    Bill("vultr: per hour, 2 TB free", "vultr",
+         compute=8.00, storage=None),
+    Bill("ovh: per hour", "ovh",
+         compute=8.00, storage=None, egress=None, ingress=None),
+    Bill("latitude: per hour, 20 TB free and no price beyond", "latitude",
+         compute=8.00, storage=None),
+    Bill("oci: a bare-metal machine is an hour at least", "oci", {"sku": "BM.GPU4.8"}, hours=0.3,
+         # 0.5 h held is one hour
+         compute=2.00, storage=None),
+    Bill("oci: a virtual machine is a minute at least", "oci", {"sku": "VM.GPU.A10.1"}, hours=0.3,
+         compute=1.00, storage=None),
+    Bill("hotaisle: eight GPUs for a month at least", "hotaisle", {"sku": "8x MI300X"},
+         # 730 h x 2 = 1460, though held for 3.2
+         compute=1460.00, storage=None, egress=None, ingress=None),
+    Bill("together: two minutes on spot", "together", {"market": "spot"}, hours=1e-9,
+         # 0.2 h = 720 s = 6 x 120 s
+         compute=0.40, storage=None, egress=None, ingress=None),
+    Bill("an increment that nobody states is an hour", "verda",
+         compute=8.00, storage=60 * 3.2 / 730 * 0.186265, egress=None, ingress=None),
+    Bill("an increment that the offer states wins", "linode",
+         {"region": "us-ord", "billing_increment_seconds": 60, "billing_minimum_seconds": 0},
+         # 3.2 h = 192 min
+         compute=6.40, storage=0.0263, egress=0.05, ingress=None),
+    # --- stops ---
+    Bill("aws: a stopped machine costs its storage", "aws", job=TWO,
+         # the second start boots only: 3.3 h x 2 = 6.60
+         # 60 GB x (3.3 + 10)/730 x 0.08 = 0.0875
+         compute=6.60, storage=0.0875),
+    Bill("runpod: a stopped disk costs twice", "runpod", job=TWO,
+         # 60 x 3.3/730 x 0.10 = 0.02712; 60 x 10/730 x 0.20 = 0.16438
+         compute=6.60, storage=0.1915),
+    Bill("lambda: a stop ends it, all is loaded again", "lambda_labs", job=TWO,
+         # 3.4 h = 2 x 102 min x 2 = 6.80; 60 x 3.4/730 x 0.186265 = 0.0521
+         compute=6.80, storage=0.0521),
+    Bill("thunder: a stop ends it", "thundercompute", job=TWO,
+         # 60 x 3.4/730 x 0.219 = 0.0612
+         compute=6.80, storage=0.0612, ingress=None),
+    Bill("salad: a stop is free and keeps nothing", "salad", job=TWO,
+         compute=6.80, storage=None),
+    Bill("hyperstack: full rate while stopped, so end it and load again", "hyperstack", job=TWO,
+         # ten idle hours would be 20.00; loading again is 0.2 h in 6.80
+         # 60 x 3.4/730 x 0.0706 = 0.0197
+         compute=6.80, storage=0.0197),
+    Bill("hyperstack: full rate, and a short gap is kept running", "hyperstack",
+         job={"sessions": 2, "idle_hours": 0.05},
+         # 0.05 h idle is under the 0.1 h of loading: 0.05 x 2 = 0.10; 3.2 h x 2 = 6.40
+         # 60 x 3.2/730 x 0.0706 = 0.0186
+         compute=6.40, storage=0.0186, idle=0.10),
+    Bill("oci: A10 machines stop for their storage", "oci", {"sku": "VM.GPU.A10.1"}, job=TWO,
+         compute=6.60, storage=None),
+    Bill("oci: other machines bill in full when stopped", "oci", {"sku": "VM.GPU3.1"}, job=TWO,
+         compute=6.80, storage=None),
+    Bill("digitalocean: powered off bills in full", "digitalocean", job=TWO,
+         # 10 GB x 0.009313 = 0.0931
+         compute=6.80, storage=None, egress=0.0931),
+    Bill("a stop that nobody describes is taken as billed in full", "verda",
+         {"billing_increment_seconds": 1}, job=TWO,
+         compute=6.80, storage=60 * 3.4 / 730 * 0.186265, egress=None, ingress=None),
+    # --- storage and transfer ---
+    Bill("aws: a month kept", "aws", job={"keep_days": MONTH_DAYS},
+         # 60 x (3.2/730 + 1) x 0.08 = 4.8210
+         compute=6.40, storage=4.8210),
+    Bill("aws: a disk that comes with the machine is paid with it", "aws",
+         {"local_disk_gib": Decimal(100)},
+         compute=6.40, storage=0.00),
+    Bill("aws: 200 GB out, the first 100 free", "aws", job={"output_gb": 200},
+         # stored 5 + 45 + 200 = 250 GB x 3.2/730 x 0.08 = 0.0877; 100 x 0.09 = 9.00
+         compute=6.40, storage=0.0877, egress=9.00),
+    Bill("aws: 20 TB out through two tiers", "aws", job={"output_gb": 20_000},
+         # (10,240 - 100) x 0.09 + 9,760 x 0.085 = 912.60 + 829.60 = 1742.20
+         # 20,050 GB x 3.2/730 x 0.08 = 7.0312
+         compute=6.40, storage=7.0312, egress=1742.20),
+    Bill("aws: Sydney has its own price", "aws", {"region": "ap-southeast-2"},
+         job={"output_gb": 200},
+         # 100 x 0.114
+         compute=6.40, storage=0.0877, egress=11.40),
+    Bill("vast: the host's own storage and traffic prices", "vast",
+         {"storage_price_per_gb_month": Decimal("0.20"), "egress_price_per_gb": Decimal("0.02"),
+          "ingress_price_per_gb": Decimal("0.01")},
+         # 60 x 3.2/730 x 0.20 = 0.0526; 10 x 0.02 = 0.20; 50 x 0.01 = 0.50
+         compute=6.40, storage=0.0526, egress=0.20, ingress=0.50),
+    Bill("vast: loaded twice where nothing survives", "vast",
+         {"ingress_price_per_gb": Decimal("0.01"), "egress_price_per_gb": Decimal(0),
+          "storage_price_per_gb_month": Decimal(0)}, job=TWO,
+         # Vast keeps the disk of a stopped machine: loaded once
+         compute=6.60, storage=0.0, ingress=0.50),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bills")
+    with Ledger(folder / "ledger.duckdb") as ledger:
+        for number, bill in enumerate(BILLS):
+            ledger.start_run("live", datetime.now(UTC), "test")
+            price = {"price_per_hour": Decimal(2)} | dict(bill.offer)
+            row = offer(price.pop("sku", f"machine-{number}"), **price)
+            ledger.keep(seen(0, row, provider=bill.provider, scope=f"bill-{number}"))
+        publish(
+            ledger,
+            folder / "prices.duckdb",
+            plan_three_hours,
+            published_at=datetime.now(UTC),
+            version="test",
+        )
+    return folder
+
+
+def cost(
+    connection: duckdb.DuckDBPyConnection, hours: float, job: Mapping[str, Any], where: str
+) -> list[dict[str, Any]]:
+    """Cost a hand-made job: its plan and its row in temporary tables, through the one statement."""
+    output_gb = job.get("output_gb", 10)
+    plan = dict.fromkeys(PLAN_COLUMNS) | {
+        "job": "bill", "gpu": "H100-80GB-SXM", "gpu_count": 1.0, "nodes": 1, "fits": True,
+        "hours_low": hours, "hours": hours, "hours_high": hours, "checkpoint_gib": 0.0,
+        "weights_download_gib": 45 * GB, "output_gib": output_gb * GB,
+    }  # fmt: skip
+    base = next(r for r in seeds.load("jobs") if r["job"] == "llama-3.1-8b-qlora-10m")
+    row = base | {"job": "bill", "dataset_gb": str(job.get("dataset_gb", 5)), "sessions": "1",
+                  "idle_hours": "0", "keep_days": "0"}  # fmt: skip
+    row |= {k: str(v) for k, v in job.items() if k in row}
+    for table in ("bill_plans", "bill_jobs"):
+        connection.execute(f"drop table if exists temp.{table}")
+    make_plans_table(connection, "bill_plans", [plan], temporary=True)
+    register_rows(connection, "raw_jobs", [row])
+    jobs = next(r for r in load_relations() if r.full_name == "seeds.jobs")
+    connection.execute(f"create temp table bill_jobs as {jobs.sql}")
+    return to_rows(
+        connection.execute(
+            "select * from marts.cost_of('bill_plans', 'bill_jobs', 'staging.current_offers')"
+            f" where {where}"
+        )
+    )
+
+
+@pytest.mark.parametrize("bill", BILLS, ids=lambda b: b.name)
+def test_a_bill_worked_out_by_hand(published: Path, bill: Bill) -> None:
+    number = BILLS.index(bill)
+    with open_published(published) as connection:
+        ids = connection.execute(
+            "select offer_id from staging.current_offers where scope = ?", [f"bill-{number}"]
+        ).fetchall()
+        assert len(ids) == 1
+        found = cost(connection, bill.hours, bill.job, f"offer_id = '{ids[0][0]}'")[0]
+    stated = {
+        "compute_usd": bill.compute,
+        "storage_usd": bill.storage,
+        "egress_usd": bill.egress,
+        "ingress_usd": bill.ingress,
+        "idle_usd": bill.idle,
+    }
+    for component, expected in stated.items():
+        if expected is None:
+            assert found[component] is None, component
+        else:
+            assert found[component] == pytest.approx(expected, abs=6e-5), component
+    known = sum(found[c] or 0 for c in stated) + found["spot_rework_usd"] + found["assumed_usd"]
+    assert found["cost_usd"] == pytest.approx(known)
+
+
+def test_every_billing_and_stop_rule_of_the_terms_has_a_bill() -> None:
+    rules = {
+        (r["provider"], r["term"], r["value"])
+        for r in seeds.load("provider_terms")
+        if r["status"] == "adopted" and r["term"] in ("billing_increment_seconds", "stop_behaviour")
+    }
+    kinds = {(term, value) for _, term, value in rules}
+    billed = {b.provider for b in BILLS}
+    covered = {(term, value) for provider, term, value in rules if provider in billed}
+    assert kinds == covered
+
+
+# --- what must hold for any bill ---
+
+Amount = st.floats(0.01, 50, allow_nan=False).map(lambda x: round(x, 4))
+
+
+@pytest.fixture(scope="module")
+def scale(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Twins that differ in one thing each, sold by a provider without any terms of its own."""
+    folder = tmp_path_factory.mktemp("twins")
+    terms: dict[str, Any] = {
+        "storage_price_per_gb_month": Decimal("0.1"), "ingress_price_per_gb": Decimal(0),
+    }  # fmt: skip
+    free, paid = Decimal(0), Decimal("0.1")
+    rows = []
+    for increment in (1, 60, 600, 3600, 7200):
+        for price in ("1", "1.5", "3"):
+            for out in (free, paid):
+                rows.append(
+                    offer(f"{increment}s {price} {out}", price, egress_price_per_gb=out,
+                          billing_increment_seconds=increment, billing_minimum_seconds=0, **terms)
+                )  # fmt: skip
+    with Ledger(folder / "ledger.duckdb") as ledger:
+        ledger.start_run("live", datetime.now(UTC), "test")
+        ledger.keep(seen(0, *rows, fees=[fee("0.1")]))
+        publish(
+            ledger, folder / "prices.duckdb", plan_three_hours,
+            published_at=datetime.now(UTC), version="test",
+        )  # fmt: skip
+    with open_published(folder) as connection:
+        yield connection
+
+
+def by_sku(connection: duckdb.DuckDBPyConnection, hours: float, **job: Any) -> dict[str, float]:
+    return {r["sku"]: r["cost_usd"] for r in cost(connection, hours, job, "true")}
+
+
+@settings(max_examples=15, deadline=None)
+@given(hours=Amount, out=st.integers(0, 500), sessions=st.integers(1, 4))
+def test_no_bill_falls_when_something_grows(
+    scale: duckdb.DuckDBPyConnection, hours: float, out: int, sessions: int
+) -> None:
+    costs = by_sku(scale, hours, output_gb=out, sessions=sessions)
+    assert len(costs) == 30
+    increments, prices, ways = (1, 60, 600, 3600, 7200), ("1", "1.5", "3"), ("0", "0.1")
+    close = 1e-9
+    for i, increment in enumerate(increments):
+        for p, price in enumerate(prices):
+            for way in ways:
+                here = costs[f"{increment}s {price} {way}"]
+                if p:
+                    assert here >= costs[f"{increment}s {prices[p - 1]} {way}"] - close
+                # A longer increment is a multiple of each shorter one here.
+                if i:
+                    assert here >= costs[f"{increments[i - 1]}s {price} {way}"] - close
+            free, paid = (costs[f"{increment}s {price} {way}"] for way in ways)
+            assert free <= paid + close
+    longer = by_sku(scale, hours * 1.5, output_gb=out, sessions=sessions)
+    further = by_sku(scale, hours, output_gb=out + 50, sessions=sessions)
+    for sku, amount in costs.items():
+        assert longer[sku] >= amount - close
+        assert further[sku] >= amount - close

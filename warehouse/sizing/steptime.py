@@ -39,6 +39,17 @@ STACKS: Final = ("fused", "compiled", "eager", "trainer")
 compiler (torch.compile), plain eager kernels, and eager kernels under a trainer's bookkeeping."""
 
 
+EVALUATION_SHARE: Final = 0.145
+"""Evaluation time per training time when speed is derived from a time to target: MLPerf's
+Llama-2-70B LoRA on 8 GPUs, from jobs that log both (training rate x time / samples: 0.87)."""
+EVALUATION_GROWTH: Final = 0.25
+"""How that share grows with the GPUs over 8: 0.87 of the time trains at 8 and 16, 0.80 at 64."""
+
+
+BEST_SHARE: Final = 0.97
+"""No kernel is taken to run above this share of the peak."""
+
+
 class Shape(NamedTuple):
     """The widths of a decoder that set its arithmetic.
 
@@ -65,13 +76,37 @@ class Shape(NamedTuple):
 class Work(NamedTuple):
     """One optimizer step of one job, as laid out on its GPUs.
 
-    `trained_share` is 1.0 where base weights are trained and 0.0 where they are frozen;
-    `trainable_params` are those the optimizer updates. `quant` is "", "int8", "nf4" or "gptq".
-    `precision` is one of bf16, fp16, fp32, fp8, fp4, int8 (of the matrix products). `recompute` is
-    the checkpointed share of the layers, `attended` the mean length a token's attention window
-    spans, `useful` the share of processed tokens that are not padding. `shard` is none, ddp,
-    zero1, zero2 or zero3. `link_gbps` and `network_gbps` are GB/s per GPU and direction inside
-    and between nodes; `network_span` is the GPUs inside one fast domain.
+    Attributes:
+        shape: the model's widths.
+        stack: the class of program, one of `STACKS`.
+        framework: the program's own name, a key of `Constants.framework` where it was measured.
+        trained_share: share of the base weights with a gradient: 1 in full, 0 for adapters.
+        trainable_params: parameters that the optimizer updates.
+        quant: packing of frozen weights: "" (none), "int8", "nf4" or "gptq".
+        precision: of the matrix products: bf16, fp16, fp32, fp8, fp4 or int8.
+        recompute: checkpointed share of the layers' arithmetic, 0 to 1.
+        flash: whether attention scores never leave the chip.
+        attended: tokens of the window that attention spans; half of it is seen on average.
+        tokens_micro: tokens of one micro-batch of one model replica, padding included.
+        micro_batches: micro-batches per optimizer step and replica.
+        useful: share of the processed tokens that is not padding.
+        gpus: GPUs in all.
+        tensor: GPUs that split each matrix.
+        pipeline: stages that split the layers.
+        context: GPUs that split each sequence.
+        expert: GPUs that split the experts.
+        shard: what of the state is spread: none, ddp, zero1, zero2 or zero3.
+        offload: whether weights live in host memory.
+        link_gbps: GB/s per GPU and direction inside a machine.
+        network_gbps: GB/s per GPU and direction between machines.
+        fast_domain: GPUs that meet over `link_gbps`.
+        shard_gpus: GPUs that state is spread over.
+        over_pcie: whether `link_gbps` is PCIe.
+        synchronises: whether the host waits for the router of every mixture layer.
+        adapters_per_layer: adapter modules beside the matrices of one layer.
+        watts: power limit below the board's own; None for the board's.
+        plain_network: whether machines meet over a network that nobody describes, under a trainer.
+        evaluated: whether the time includes evaluation pauses.
     """
 
     shape: Shape
@@ -103,25 +138,46 @@ class Work(NamedTuple):
     adapters_per_layer: int
     watts: float | None
     plain_network: bool
+    evaluated: bool
 
 
 @dataclass(frozen=True)
 class Constants:
-    """The fitted numbers; each is a share of a physical limit, a count or a time.
+    """The fitted numbers: shares of physical limits, counts and times. Defaults are the priors.
 
-    `matmul` share of peak that large matrix products reach, by architecture (`architecture`
-    multiplies) and `stack`; `fp8`, `fp4`, `int8` the further share in those precisions;
-    `attention` share of peak inside attention kernels; `traffic` bytes moved per activation byte
-    relative to the count in `_traffic_bytes`, by stack; `logits` bytes per vocabulary entry and
-    token; `ridge` bytes
-    read per FLOP and row of a matrix product; `layer_seconds` host time per layer and pass
-    group, by stack; `adapter_seconds` added per adapter; `nf4`, `gptq` bytes moved per
-    dequantised parameter and pass; `overlap` the exponent that blends work and communication;
-    `tensor_exposed` the share of tensor-parallel exchange not hidden; `expert_exposed` likewise;
-    `moe` share of dense efficiency that grouped products reach; `interleave` pipeline chunks per
-    stage; `straggler` slowdown per doubling of nodes; `framework` multiplies the efficiency of
-    named programs; `spread` is the log of the 80 % band's half-width, as a sum over the traits of
-    `spread_traits`.
+    Attributes:
+        matmul: share of a held peak that large matrix products reach; multiplied by `stack`,
+            `architecture` and `framework`, and never above `BEST_SHARE`.
+        hidden_half: width per GPU at which products reach half of that.
+        fp8, fp4, int8: further share in those precisions.
+        attention: share of peak inside attention kernels (flash-attention 2 on Ampere).
+        attention_hopper: the same kernels on Hopper and Blackwell.
+        attention_fused: kernels written for the card (cuDNN, Transformer Engine).
+        watts: multiplies what a watt sustains, `_TFLOPS_PER_WATT`.
+        ridge: bytes read per FLOP of a product with one row: weights against arithmetic.
+        nf4, gptq: bytes moved per 4-bit parameter and pass.
+        overlap: exponent that blends work and overlapped communication (1 adds them, large takes
+            the longer).
+        overlap_trainer: the same under a trainer's eager sharding.
+        launch_overlap: the same for the card's work and the host's launches.
+        head_exposed: share of the output head's extra time that other pipeline stages wait.
+        plain_network: slowdown of machines under a trainer over an undescribed network.
+        link_share, pcie_share, network_share: share of a link's bandwidth that collectives reach.
+        moe_seconds: wait of the host per mixture layer and micro-batch.
+        tensor_exposed, context_exposed, expert_exposed: share of each exchange that is not hidden.
+        moe: share of dense efficiency that grouped products reach.
+        interleave: pipeline chunks per stage.
+        straggler: slowdown per doubling of machines.
+        adapter_seconds: host time per adapter module and three passes.
+        adapter_traffic: passes over an adapter's input, relative to six.
+        step_seconds: host time of an optimizer step.
+        traffic: passes over activations relative to the count in `_traffic_bytes`, by stack.
+        logits: bytes moved per vocabulary entry and token, by stack.
+        layer_seconds: host time per layer and three passes, by stack.
+        stack: multiplies `matmul`, by class of program.
+        architecture: multiplies it by `Card.architecture_key`.
+        framework: multiplies it by measured program.
+        spread: log of the 80 % band's half-width, a sum over `spread_traits`.
     """
 
     matmul: float = 0.80
@@ -269,14 +325,16 @@ def _power_share(work: Work, card: Card, fit: Constants) -> float:
     return float(held / (1.0 + held**4) ** 0.25)
 
 
-def _precision_share(card: Card, precision: str, fit: Constants) -> float:
+def _product_rate(card: Card, precision: str, fit: Constants) -> float:
+    """FLOP/s of large matrix products on a chip that holds its peak, without its own efficiency."""
+    peak = peak_flops(card, precision)
     if precision == "fp4" and card.fp4_tensor and card.fp8_dense_tflops:
-        return fit.fp4
+        return peak * fit.fp4
     if precision in ("fp8", "fp4") and card.fp8_dense_tflops:
-        return fit.fp8
+        return peak * fit.fp8
     if precision == "int8" and card.int8_dense_tops:
-        return fit.int8
-    return 1.0
+        return peak * fit.int8
+    return peak
 
 
 def _traffic_bytes(work: Work, fit: Constants) -> float:
@@ -312,29 +370,26 @@ def step_time(work: Work, card: Card, fit: Constants) -> StepTime:
     bandwidth = card.mem_bandwidth_gbps * 1e9
     products, scores = flops_per_token(work)
     half = peak_flops(card, "fp16" if work.precision == "fp16" else "bf16")
-    peak = peak_flops(card, work.precision)
     program = fit.stack[work.stack] * fit.framework.get(work.framework, 1.0)
     chip = fit.architecture.get(card.architecture_key, 1.0) * _power_share(work, card, fit)
-    quality = min(fit.matmul * program * chip, 0.97)
+    quality = min(fit.matmul * program * chip, BEST_SHARE)
     tokens_gpu = work.tokens_micro / work.context
     rows = tokens_gpu
     if shape.experts > 1:
         rows = tokens_gpu * work.expert * shape.experts_active / shape.experts
         rows = min(rows, tokens_gpu)
     width = shape.hidden / work.tensor
-    share = _precision_share(card, work.precision, fit) * width / (width + fit.hidden_half)
+    rate = _product_rate(card, work.precision, fit) * width / (width + fit.hidden_half)
     moe = fit.moe if shape.experts > 1 else 1.0
     # few rows: the weights' own bytes take longer than their arithmetic
-    arithmetic = products / (peak * quality * share * moe) + fit.ridge * products / (
-        bandwidth * rows
-    )
+    arithmetic = products / (rate * quality * moe) + fit.ridge * products / (bandwidth * rows)
     if work.stack == "fused":
         kernel = fit.attention_fused
     elif card.architecture_key in ("hopper-hbm", "blackwell-hbm"):
         kernel = fit.attention_hopper
     else:
         kernel = fit.attention
-    attention = scores / (half * min(kernel * program * chip, 0.97))
+    attention = scores / (half * min(kernel * program * chip, BEST_SHARE))
     traffic = _traffic_bytes(work, fit) / bandwidth
     passes = 2.0 + work.recompute
     dequantise = 0.0
@@ -375,6 +430,8 @@ def step_time(work: Work, card: Card, fit: Constants) -> StepTime:
     slow = 1.0 + fit.straggler * math.log2(nodes)
     if work.plain_network:
         slow *= fit.plain_network
+    if work.evaluated:
+        slow *= 1.0 + EVALUATION_SHARE * (work.gpus / 8.0) ** EVALUATION_GROWTH
     total = ((blended + exposed) * (1.0 + bubble) + optimizer) * slow
     return StepTime(
         arithmetic,

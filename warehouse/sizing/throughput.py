@@ -1,4 +1,8 @@
-"""Tokens per second of a training job: likely, and an 80 % band."""
+"""Tokens per second of a training job: likely, and an 80 % band.
+
+A set-up on a card becomes `Work`, `steptime` times it, and the reciprocal is the rate. Tokens are
+those processed: where samples are padded, the user's own are fewer.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from warehouse.sizing.card import Card
+from warehouse.sizing.errors import NotSupported
 from warehouse.sizing.fitted import FITTED
-from warehouse.sizing.memory import estimate
+from warehouse.sizing.memory import estimate, lora_targets
 from warehouse.sizing.model import ModelSpec
 from warehouse.sizing.setup import Setup
 from warehouse.sizing.steptime import (
@@ -115,10 +120,13 @@ def framework_key(framework: str) -> str:
 class Throughput(NamedTuple):
     """What one GPU of a job gets through.
 
-    `low`, `likely` and `high` are useful tokens per second and GPU, an 80 % band; `bound_by` is
-    the largest cost: compute, memory_bandwidth, launches, dequantise, interconnect, pipeline or
-    optimizer; `mfu` is the share of the card's dense peak (in the precision that ran) that useful
-    arithmetic takes, recompute not counted; `flops_per_token` counts that arithmetic.
+    Attributes:
+        low, likely, high: useful tokens per second and GPU; an 80 % band, never above the peak.
+        bound_by: the largest cost of a step: compute, memory_bandwidth, launches, dequantise,
+            interconnect, pipeline or optimizer.
+        mfu: share of the card's dense peak, in the precision that ran, that the arithmetic takes;
+            recompute not counted.
+        flops_per_token: that arithmetic.
     """
 
     low: float
@@ -187,8 +195,15 @@ _QUANTS: Final = {
     "gptq-int4": "gptq",
     "gptq-int8": "gptq",
 }
-_SHARDS: Final = {"fsdp": "zero3", "device_map": "none"}
-_SETUP_PRECISIONS: Final = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8"}
+_RECOMPUTED: Final = {"none": 0.0, "full": 1.0, "selective": 0.5}
+
+
+def _adapters_per_layer(model: ModelSpec, setup: Setup) -> int:
+    """Modules that a method adds to one layer: one per LoRA target, two bottlenecks, none else."""
+    if setup.method in ("lora", "qlora", "dora"):
+        targets = len(lora_targets(model, setup.lora_targets))
+        return 2 * targets if setup.method == "dora" else targets
+    return {"adapter": 2, "adapter_v2": ADAPTERS_PER_LAYER, "ia3": 3}.get(setup.method, 0)
 
 
 def work_of(
@@ -210,8 +225,14 @@ def work_of(
             when None (400 Gbit/s per GPU from Hopper on, 200 before).
 
     Raises:
-        SizingError: the model has no layers to time.
+        NotSupported: the model has no vocabulary, so that nothing is counted in tokens; or the
+            layers are merely spread over GPUs that wait for each other (device_map).
+        SizingError: the set-up does not fit the model.
     """
+    if not model.is_text:
+        raise NotSupported(f"{model.hf_id} is no text model: its speed is not known in tokens")
+    if setup.sharding == "device_map" and setup.gpus > 1:
+        raise NotSupported("device_map runs one GPU at a time; use ddp or fsdp")
     shape = shape_of(model)
     trained = trainable_params
     if trained is None:
@@ -219,19 +240,13 @@ def work_of(
     share = 0.0 if setup.is_adapter else min(1.0, trained / shape.params)
     if setup.method in ("full", "galore", "qgalore"):
         share = 1.0
-    tokens = float(setup.seq_len * setup.micro_batch)
-    useful, attended = 1.0, float(setup.seq_len)
-    precision = _SETUP_PRECISIONS[setup.activation_dtype]
+    precision = setup.activation_dtype
     if precision == "bf16" and not card.bf16_supported:
         precision = "fp16"
-    shard = _SHARDS.get(setup.sharding, setup.sharding)
     replicas = max(1, setup.gpus // setup.tensor_parallel)
-    compiled = setup.compile
     stack = stack_of(setup.framework)
-    if compiled and stack in ("eager", "trainer"):
+    if setup.compile and stack in ("eager", "trainer"):
         stack = "compiled"
-    recompute = {"none": 0.0, "full": 1.0, "selective": 0.5}[setup.grad_checkpointing]
-    adapters = ADAPTERS_PER_LAYER if setup.is_adapter else 0
     return Work(
         shape=shape,
         stack=stack,
@@ -240,18 +255,18 @@ def work_of(
         trainable_params=trained,
         quant=_QUANTS[setup.quant],
         precision=precision,
-        recompute=recompute,
+        recompute=_RECOMPUTED[setup.grad_checkpointing],
         flash=setup.attention != "eager",
-        attended=attended,
-        tokens_micro=tokens,
+        attended=float(setup.seq_len),
+        tokens_micro=float(setup.tokens),
         micro_batches=float(setup.grad_accum),
-        useful=useful,
+        useful=1.0,
         gpus=setup.gpus,
         tensor=setup.tensor_parallel,
         pipeline=1,
         context=1,
         expert=1,
-        shard=shard,
+        shard="zero3" if setup.sharding == "fsdp" else setup.sharding,
         offload="params" in setup.offload,
         link_gbps=card.peer_gbps,
         network_gbps=default_network_gbps(card) if network_gbps is None else network_gbps,
@@ -259,9 +274,10 @@ def work_of(
         shard_gpus=replicas,
         over_pcie=not card.has_fast_links,
         synchronises=shape.experts > 1,
-        adapters_per_layer=adapters,
+        adapters_per_layer=_adapters_per_layer(model, setup),
         watts=None,
         plain_network=False,
+        evaluated=False,
     )
 
 
@@ -278,7 +294,7 @@ def tokens_per_second(
     Args: as `work_of`.
 
     Raises:
-        SizingError: the card's peak is unknown, or the model has nothing to time.
+        SizingError: the card's peak is unknown, or as `work_of`.
     """
     work = work_of(model, setup, card, trainable_params=trainable_params, network_gbps=network_gbps)
     return judge(work, card, step_time(work, card, FITTED))

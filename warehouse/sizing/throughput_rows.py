@@ -30,6 +30,8 @@ from warehouse.sizing.throughput import (
 
 UNSTATED_ACCUMULATION: Final = 4.0
 """Micro-batches per optimizer step where a source does not say; four per stage in a pipeline."""
+UNSTATED_TOKENS: Final = 4096.0
+"""Tokens of a micro-batch where a source does not say: what most runs that do say come to."""
 UNSTATED_LENGTH: Final = 512.0
 """Longest sample where a source states no length: the cap of the Alpaca recipes."""
 UNPACKED_TOKENS: Final = 200.0
@@ -47,6 +49,8 @@ OLD_BOARD_GBPS: Final = 6.0
 """GB/s between cards in the narrow slots of an old board: PCIe 3.0 x8."""
 GRAPHED_RELEASE: Final = (26, 6)
 """First Megatron-Bridge release that trains mixtures without waiting for the router's counts."""
+FP4_ROUND: Final = (5, 1)
+"""First MLPerf Training round whose programs for NVIDIA cards train in fp4 (NVFP4)."""
 SIZE_TOLERANCE: Final = 0.15
 """Log distance between stated and known parameters beyond which a name is another model's."""
 
@@ -67,7 +71,6 @@ _LADDER: Final = (
 given size looks like when nothing else is known."""
 _GUESSED_VOCABULARY: Final = 50_000
 _PRECISIONS: Final = (
-    ("fp8/fp4", "fp8"),
     ("fp4", "fp4"),
     ("fp8", "fp8"),
     ("int8", "int8"),
@@ -184,8 +187,13 @@ def _match_card(label: str, names: tuple[str, ...]) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _card_words(label: str) -> frozenset[str]:
-    text = re.sub(r"nvidia|geforce|rtx|amd|instinct|intel|tesla", " ", label.lower())
+    text = re.sub(
+        r"\(r\)|nvidia|geforce|rtx|amd|instinct|intel|tesla|blackwell|ultra|gpu|ai accelerator|dlc",
+        " ",
+        label.lower(),
+    )
     text = re.sub(r"sxm\d", "sxm", text)
+    text = re.sub(r"gaudi +(\d)", r"gaudi\1", text)
     return frozenset(re.findall(r"[a-z0-9]+", text))
 
 
@@ -361,6 +369,12 @@ def _lengths(row: Mapping[str, object], note: str, micro: float) -> tuple[float,
     return longest, mean / longest
 
 
+def _release(before: str, framework: str) -> tuple[int, int]:
+    """The release in a framework's name, such as `Bridge 26.06`; (0, 0) where there is none."""
+    found = re.search(rf"{before}(\d+)\.(\d+)", framework.lower())
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
 def read_row(
     row: Mapping[str, object], models: Mapping[str, ModelSpec], cards: Mapping[str, Card]
 ) -> RowWork:
@@ -389,6 +403,9 @@ def read_row(
         stack = "eager"
     written = _text(row, "precision").lower()
     precision = next((value for key, value in _PRECISIONS if key in written), "bf16")
+    if "fp8/fp4" in written:  # an MLPerf submission: what that round's programs train in
+        trains_fp4 = card.vendor == "NVIDIA" and _release("v", framework) >= FP4_ROUND
+        precision = "fp4" if trains_fp4 else "fp8"
     quant = ""
     if method == "qlora" or "nf4" in written:
         packed = re.search(r"int4|gptq", _text(row, "model").lower())
@@ -409,7 +426,8 @@ def read_row(
     replicas = max(1.0, gpus / model_gpus)
     micro = _number(row, "micro_batch")
     if micro is None:
-        micro = max(1.0, min(4.0, (global_batch or replicas) / replicas))
+        fewest = max(1.0, UNSTATED_TOKENS // (_number(row, "seq_len") or UNSTATED_LENGTH))
+        micro = fewest if global_batch is None else max(1.0, min(fewest, global_batch / replicas))
     if global_batch:
         batches = max(1.0, global_batch / (micro * replicas))
     else:
@@ -428,12 +446,10 @@ def read_row(
     if not trained and ("(emb)" in note or "embeddings and lm_head also trained" in note):
         trainable += 2.0 * shape.vocab * shape.hidden
 
-    stated = re.search(r"(\d+)W\b", label)  # H100-SXM-96GB-HBM2e-500W
-    watts = float(stated[1]) if stated else None
+    watts = None
     if "power-limited" in note and card.tdp_watts:
         watts = POWER_LIMITED * card.tdp_watts
-    release = re.search(r"bridge (\d\d)\.(\d\d)", framework.lower())
-    graphed = release is not None and (int(release[1]), int(release[2])) >= GRAPHED_RELEASE
+    graphed = _release("bridge ", framework) >= GRAPHED_RELEASE
     per_node = max(1.0, gpus / nodes)
     link, over_pcie = _link(network_text, card, gpus)
     work = Work(
@@ -466,5 +482,6 @@ def read_row(
         adapters_per_layer=0 if trained else ADAPTERS_PER_LAYER,
         watts=watts,
         plain_network=nodes > 1 and stack == "trainer" and "not stated" in network_text,
+        evaluated=_text(row, "basis") == "derived_from_time_to_target",
     )
     return RowWork(work, card)

@@ -35,7 +35,7 @@ from scrapers.errors import (
 )
 from scrapers.fetch import Fetched, Fetcher, utc_now
 from scrapers.offer import Fee, Offer, Reject, Row
-from scrapers.pages import Page, Pages, Provider, Request, Source, refuse, scope_of
+from scrapers.pages import Page, Pages, Provider, Request, Source, keys_of, refuse, scope_of
 from scrapers.replay import by_scope, read_observed_at, read_pages
 
 Status = Literal["ok", "failed", "skipped"]
@@ -49,6 +49,7 @@ EXPECTED_REASONS: Final = ("zero price", "not sold", "truncated listing")
 """Rejects whose reason begins so are what a healthy source says, too: they are not counted."""
 TRUNCATED: Final = "truncated listing"
 CONFLICT: Final = "conflicting duplicate"
+LEFT_OUT: Final = "optional request failed"
 
 
 @dataclass(frozen=True)
@@ -156,8 +157,9 @@ async def collect(
     """Fetch, parse and judge one provider; one Outcome per scope, sorted by scope.
 
     All requests are under way at once; the fetcher paces them per host. A failing request fails
-    its scope; a failing shared request (no hyphen in its name) fails all scopes. A request that
-    needs an optional key that is not set is left out.
+    its scope; a failing shared request (no hyphen in its name) fails all scopes. A request with an
+    optional key is left out where the key is not set or the request fails: the scope is truncated,
+    and a reject says what failed.
 
     Args:
         source: a provider module.
@@ -424,6 +426,13 @@ def _of_scope(answers: Sequence[_Answers], scope: str) -> list[_Answers]:
     return [a for a in answers if scope_of(a.name) in ("", scope)]
 
 
+def _optional(source: Source, scope: str) -> set[str]:
+    """Return the requests of a scope that need an optional key."""
+    keys = source.PROVIDER.optional_keys
+    asked = {name for name, r in source.REQUESTS.items() if not keys_of(r).isdisjoint(keys)}
+    return {name for name in asked if scope_of(name) in ("", scope)}
+
+
 def _attach_fetches(outcomes: list[Outcome], answers: Sequence[_Answers]) -> list[Outcome]:
     """Give each scope the records of its own answers, and the shared ones to the first."""
     attached = []
@@ -445,6 +454,10 @@ def _judge(
     started = time.perf_counter()
     waited = max((a.seconds for a in answers), default=0.0)
     outcome = Outcome(source.PROVIDER.slug, scope, "ok", observed_at)
+    optional = _optional(source, scope)
+    lost = [a for a in answers if a.error and a.name in optional]
+    answers = [a for a in answers if a not in lost]
+    is_part = not optional <= {a.name for a in answers}
     broken = next((a for a in answers if a.error and not a.skipped), None)
     keyless = next((a for a in answers if a.skipped), None)
     if broken or keyless:
@@ -462,9 +475,9 @@ def _judge(
         status="failed" if error else "ok",
         offers=() if error else tuple(rows.offers),
         fees=() if error else tuple(rows.fees),
-        rejects=tuple(rows.rejects),
+        rejects=(*rows.rejects, *(refuse(LEFT_OUT, a.name, a.error or "") for a in lost)),
         duplicates=rows.duplicates,
-        truncated=rows.truncated or any(a.truncated for a in answers),
+        truncated=is_part or rows.truncated or any(a.truncated for a in answers),
         error=error,
         seconds=waited + time.perf_counter() - started,
     )

@@ -45,11 +45,10 @@ from scrapers.errors import (
     TooLarge,
     Unreachable,
 )
-from scrapers.pages import Get, Media, Page, Post, Provider, Request
+from scrapers.pages import PLACEHOLDER, Get, Media, Page, Post, Provider, Request, keys_of
 
 log = logging.getLogger(__name__)
 
-_PLACEHOLDER = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")  # ${GCP_API_KEY}
 # ?key=abc&page=2 -> the value of key; `pageToken=` is not a secret and stays
 _SECRET_PARAMETER = re.compile(
     r"(?i)(?P<name>[?&;](?:x-[a-z0-9-]*|api[-_]?)?"
@@ -246,12 +245,8 @@ class Fetcher:
 
     def lacks_optional_key(self, provider: Provider, request: Request) -> bool:
         """Tell whether a request needs one of `provider.optional_keys` that is not set."""
-        params = request.params.values() if isinstance(request, Get) else ()
-        named = {request.bearer_env}
-        for text in (*request.headers.values(), *params):
-            named.update(_PLACEHOLDER.findall(text))
         unset = (n for n in provider.optional_keys if not self._environ.get(n, "").strip())
-        return not named.isdisjoint(unset)
+        return not keys_of(request).isdisjoint(unset)
 
     def clean(self, text: str) -> str:
         """Cut every key that was used so far, and key-like URL parameters, out of a text."""
@@ -324,7 +319,7 @@ class Fetcher:
         """Return the URL without keys, the URL and the headers as sent."""
 
         def fill(text: str) -> str:
-            return _PLACEHOLDER.sub(lambda match: self._key(provider, match[1], text), text)
+            return PLACEHOLDER.sub(lambda match: self._key(provider, match[1], text), text)
 
         params = dict(request.params) if isinstance(request, Get) else {}
         try:

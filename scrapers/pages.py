@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, Literal, NoReturn, Protocol, TypeVar, cast
+from typing import IO, Any, Final, Literal, NoReturn, Protocol, TypeVar, cast
 
 from pydantic import ValidationError
 from selectolax.lexbor import LexborHTMLParser
@@ -37,7 +38,11 @@ class Provider:
     pricing_url: str
     keys: tuple[str, ...] = ()
     optional_keys: tuple[str, ...] = ()
-    """Variables that add to what is collected: a request that needs one is left out without it."""
+    """Variables that add to what is collected.
+
+    A request that needs one is left out where it is not set, or where the request fails; the other
+    requests still count, as a listing cut short.
+    """
     seconds_between_calls: float = 0.25
     """Pace for this source's hosts; raise it where the source answers 429 to bursts."""
 
@@ -69,6 +74,14 @@ class Post:
 
 
 Request = Get | Post
+PLACEHOLDER: Final = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")  # ${GCP_API_KEY}
+
+
+def keys_of(request: Request) -> set[str]:
+    """Return the names of the variables whose values a request sends."""
+    params = request.params.values() if isinstance(request, Get) else ()
+    named = {request.bearer_env} if request.bearer_env else set()
+    return named.union(*map(PLACEHOLDER.findall, (*request.headers.values(), *params)))
 
 
 def _no_constant(text: str) -> NoReturn:
@@ -238,6 +251,7 @@ def refuse(reason: str, raw: Any, detail: str = "") -> Reject:
 
 
 __all__ = [
+    "PLACEHOLDER",
     "Get",
     "Media",
     "Offer",
@@ -250,6 +264,7 @@ __all__ = [
     "Row",
     "Source",
     "attempt",
+    "keys_of",
     "once_each",
     "pages_of",
     "priced",

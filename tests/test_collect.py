@@ -273,12 +273,66 @@ def test_a_request_without_its_optional_key_is_left_out(server: Server, tmp_path
         PROVIDER=more,
     )
     without = run_one(source, tmp_path / "without", environ={"TOY_KEY": " "})
-    assert (without.status, without.error) == ("ok", None)
+    assert (without.status, without.error, without.rejects) == ("ok", None, ())
+    assert without.truncated  # what the key would add may still be on sale
     assert [fetch.request for fetch in without.fetches] == ["prices"]
     assert [asked.target for asked in server.asked] == ["/p"]
     keyed = run_one(source, tmp_path / "keyed", environ={"TOY_KEY": "s3cr3t-key"})
     assert [fetch.request for fetch in keyed.fetches] == ["prices", "more"]
+    assert not keyed.truncated
     assert "s3cr3t-key" not in str(keyed)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (Answer(b"{}", 403), "HTTP 403"),
+        (Answer(b"<html>busy</html>", media="text/html"), "NotTheFormat"),
+        (Answer(b'{"rows"', length=99), "Unreachable"),
+    ],
+)
+def test_an_optional_request_that_fails_costs_only_itself(
+    server: Server, tmp_path: Path, answer: Answer, says: str
+) -> None:
+    server.scripts["/p"] = [listing(a="1")]
+    server.scripts["/more"] = [answer]
+    source = Toy(
+        {
+            "prices": Get(server.url("/p")),
+            "prices_more": Get(server.url("/more"), params={"key": "${TOY_KEY}"}),
+        },
+        PROVIDER=Provider("toy", "Toy", "", optional_keys=("TOY_KEY",), seconds_between_calls=0),
+    )
+    found = run_one(source, tmp_path, environ={"TOY_KEY": "s3cr3t-key"})
+    assert (found.status, [o.sku for o in found.offers], found.truncated) == ("ok", ["a"], True)
+    (reject,) = found.rejects
+    assert (reject.reason, reject.raw) == ("optional request failed", "prices_more")
+    assert says in reject.detail
+    assert "s3cr3t-key" not in str(found)
+    # A replay of the archive, and one of a run without the key, judge alike.
+    recorded = tmp_path / "r" / "toy"
+    assert comparable(replay(source, recorded)) == comparable([found])
+    (recorded / "prices_more.failed").unlink()
+    (recorded / "prices_more.1.json.gz").unlink(missing_ok=True)
+    (again,) = replay(source, recorded)
+    assert (again.status, again.truncated, again.rejects) == ("ok", True, ())
+
+
+def test_an_optional_request_cannot_save_a_scope_whose_own_request_fails(
+    server: Server, tmp_path: Path
+) -> None:
+    server.scripts["/more"] = [listing(a="1")]
+    source = Toy(
+        {
+            "prices": Get(server.url("/gone")),
+            "prices_more": Get(server.url("/more"), params={"key": "${TOY_KEY}"}),
+        },
+        PROVIDER=Provider("toy", "Toy", "", optional_keys=("TOY_KEY",), seconds_between_calls=0),
+    )
+    found = run_one(source, tmp_path, environ={"TOY_KEY": "s3cr3t-key"})
+    assert (found.status, found.offers) == ("failed", ())
+    assert found.error is not None
+    assert "HTTP 404" in found.error
 
 
 def test_a_key_in_an_error_is_cut_out(server: Server, tmp_path: Path) -> None:

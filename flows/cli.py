@@ -290,14 +290,16 @@ def list_providers(data: Path, form: str) -> None:
     for slug in sorted(known.keys() | modules.keys()):
         module, row = modules.get(slug), known.get(slug, {})
         keys = module.PROVIDER.keys if module else ()
-        missing = [key for key in keys if not os.environ.get(key)]
+        optional = module.PROVIDER.optional_keys if module else ()
+        missing = [key for key in (*keys, *optional) if not os.environ.get(key)]
         rows.append(
             {
                 "provider": slug,
                 "name": module.PROVIDER.name if module else row.get("name"),
                 "source": "baseline only" if module is None else "live",
                 "needs_key": " ".join(keys) or None,
-                "key_is_set": None if not keys else not missing,
+                "optional_key": " ".join(optional) or None,
+                "key_is_set": not missing if keys or optional else None,
                 "pricing_url": module.PROVIDER.pricing_url if module else row.get("pricing_url"),
             }
         )

@@ -140,6 +140,7 @@ def test_status_and_providers(filled: Path) -> None:
     listed = {r["provider"]: r for r in json.loads(ok("providers", "--format", "json"))}
     assert listed["vast"]["source"] == "live"
     assert listed["coreweave"]["source"] == "baseline only"
+    assert (listed["gcp"]["needs_key"], listed["gcp"]["optional_key"]) == (None, "GCP_API_KEY")
 
 
 def test_sql_reads_the_published_file(filled: Path) -> None:

@@ -145,7 +145,7 @@ def _activation(spec: ModelSpec, width: float, t: Training) -> tuple[float, bool
         kind = "gelu"
     if spec.traits.gated:
         # act(gate) x up: the input of act, its output, and up
-        inner = 5 if kind == "gelu_new" else 3
+        inner = {"gelu_new": 5, "clamped_glu": 6}.get(kind, 3)
         return inner * c * width, False
     if kind == "gelu_new":  # 0.5 x (1 + tanh(...)): x, tanh, and both factors
         return 4 * c * width, False
@@ -224,9 +224,10 @@ def keep(spec: ModelSpec, block: Block, t: Training) -> Kept:
     if block.kind == "moe" or (block.kind == "linear" and spec.experts):
         routed = spec.experts_per_token * float(spec.moe_intermediate_size)
         total += _activation(spec, routed, t)[0]
-        # each routed copy of the hidden state, the gathered output and the router's softmax
+        # routed copies of the hidden state and of the outputs, weighted and sorted (0.6 from
+        # traces), and the router's softmax
         k = spec.experts_per_token
-        total += c * h * k * (2 if t.base else 1) + c * routed * (1 if t.base else 0)
+        total += c * h * k * (2.6 if t.base else 1.6) + c * routed * (1 if t.base else 0)
         total += 4.0 * spec.experts
         if spec.shared_intermediate_size:
             shared = float(spec.shared_intermediate_size)
@@ -256,6 +257,10 @@ def keep(spec: ModelSpec, block: Block, t: Training) -> Kept:
     # gradients of the product and of both branches (of the activation's input and output where
     # not gated), and of the stream; the down projection's input is freed by then
     copies = 3.0 if tr.gated or (tr.activation == "gelu_new" and not t.litgpt) else 2.0
+    if tr.activation == "clamped_glu":
+        copies = 6.0
+    if t.fast and tr.gated:
+        copies += 1.0  # fused kernels compute the activation again beside its gradients
     working = c * (copies * widest + 2 * h) - (c * widest if t.base else 0.0)
     unneeded = 0.0
     if not t.base and not t.outputs:

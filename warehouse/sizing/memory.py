@@ -51,6 +51,11 @@ LITGPT_LOGIT_BYTES: Final = 8.0
 """litgpt's chunks: logits and log-softmax in bf16 by its code (4); its single-GPU runs with a
 vocabulary of 50 to 128 thousand entries all ask for 7.5 to 8 (fit)."""
 
+GRADIENTS_DUE: Final = 0.7
+"""Part of the first block's gradients that are yet to come when its backward pass peaks: traces."""
+UNPACKING_SHARE: Final = 0.45
+"""Part of a block's backward temporaries that live while one of its matrices is unpacked: the
+gradients of its input and output (traces)."""
 SELECTIVE_SHARE: Final = 0.27
 """Part of the activations that per-operation selective checkpointing keeps: the outputs of every
 second matrix product and of attention (torchtitan's default); fit to its published runs."""
@@ -600,6 +605,8 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> tuple[dict[str, P
     if setup.autocast and setup.weight_dtype == "fp32" and setup.grad_checkpointing == "none":
         # autocast keeps its copy of every weight until the backward pass has used it
         weights += model.linear_params * DTYPE_BYTES[setup.activation_dtype] * weight_share
+    if setup.autocast and cast_up:
+        weights += model.embedding_params * DTYPE_BYTES[setup.activation_dtype]  # the fp32 head's
     gradients = static.gradients * grad_share
     spread_layers = setup.gpus if setup.sharding == "device_map" else 1
     if spread_layers > 1:  # whole blocks on each GPU; the last one also builds the logits
@@ -666,7 +673,11 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> tuple[dict[str, P
     if setup.optimizer_in_backward:
         gradients = gradients / layers + outer_grad
         steps = steps / layers
-    work = tokens * (sums.working + sums.score_work * seq) + static.dequantized
+    # a packed matrix is unpacked beside the gradients of its input and output alone
+    work = max(
+        tokens * (sums.working + sums.score_work * seq),
+        tokens * sums.working * UNPACKING_SHARE + static.dequantized,
+    )
     whole = static.base if full_shard and setup.loads_whole else 0.0
     if whole:
         whole += static.outer + 2 * static.block
@@ -680,7 +691,7 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> tuple[dict[str, P
     start = Phase(
         weights, max(present, outer_grad), states, most, 0.0, gathered + unit + stream, work
     )
-    later = gradients - block_grad - (0.0 if model.tied else outer_grad)
+    later = gradients - GRADIENTS_DUE * block_grad - (0.0 if model.tied else outer_grad)
     first = min(one_block, most)
     end = Phase(weights, max(present, later), states, first, 0.0, gathered + unit, work)
     doubled = 2 * outer_grad if model.tied else 0.0

@@ -272,7 +272,7 @@ TRAITS: Final[dict[str, Traits]] = {
     ),
     "deepseek_v2": Traits(),
     "deepseek_v3": Traits(),
-    "gpt_oss": Traits(qkv_bias=True, o_bias=True, mlp_bias=True),
+    "gpt_oss": Traits(qkv_bias=True, o_bias=True, mlp_bias=True, activation="clamped_glu"),
     "llama4_text": Traits(),
     "glm4": Traits(
         qkv_bias=True, norms=4, fused_gate_up=True, mlp_names=("gate_up_proj", "down_proj")

@@ -22,7 +22,7 @@ from warehouse.sizing.setup import Setup
 
 WORKSPACE_GIB: Final = 0.02
 """cuBLAS takes 8 to 32 MiB per handle and stream (`CUBLAS_WORKSPACE_CONFIG`)."""
-ALLOCATED_SHARE: Final = 1.015
+ALLOCATED_SHARE: Final = 1.01
 """Live bytes that `memory_allocated` counts more: blocks are rounded to 512 bytes, and tensors that
 the rules do not name (masks, positions, loss scalars) live beside those that they do."""
 

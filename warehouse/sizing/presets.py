@@ -121,6 +121,12 @@ PRESETS: Final[dict[str, Preset]] = {
             {},
         ),
         Preset(
+            "xtuner",
+            "xtuner configs: mmengine AmpOptimWrapper, packed to max_length, NF4 double quantised",
+            {"attention": "flash", "loss_impl": "standard", "packing": True, "autocast": True},
+            {"qlora": {"quant": "nf4-dq", "kbit_fp32": True}},
+        ),
+        Preset(
             "deepspeed",
             "deepspeed.readthedocs.io: bf16 with fp32 master weights and states, reduce buckets",
             {"attention": "sdpa", "loss_impl": "standard", "packing": False},
@@ -132,7 +138,7 @@ PRESETS: Final[dict[str, Preset]] = {
 ALIASES: Final = {
     "fms-acceleration": "transformers", "fitcheck": "transformers", "peft": "transformers",
     "qwen-finetune": "transformers", "swift": "ms-swift", "llamafactory": "llama-factory",
-    "chatglm": "transformers", "hf": "transformers", "xtuner": "transformers",
+    "chatglm": "transformers", "hf": "transformers",
     "galore": "transformers", "liger": "transformers", "minicpm": "transformers",
     "minicpm-v": "deepspeed", "thudm": "transformers", "diffusers": "transformers",
     "torchao": "torchtune", "fsdp_qlora": "fsdp-qlora", "badam": "llama-factory",

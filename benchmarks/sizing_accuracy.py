@@ -32,10 +32,11 @@ import numpy as np
 from scipy.optimize import minimize
 
 from warehouse.sizing import overhead
-from warehouse.sizing.bulk import METRIC, STRETCH, find_model, is_trace, setup_from_row
+from warehouse.sizing.bulk import STRETCH, find_model
 from warehouse.sizing.errors import SizingError
 from warehouse.sizing.memory import Estimate, estimate
 from warehouse.sizing.model import ModelSpec
+from warehouse.sizing.rows import METRIC, is_trace, setup_from_row
 from warehouse.sizing.setup import DTYPE_BYTES, QUANT_BITS
 
 GIB_PER_GB = 1e9 / 2**30

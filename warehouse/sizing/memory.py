@@ -259,7 +259,7 @@ def lora_targets(model: ModelSpec, targets: str) -> frozenset[str]:
             v, o, gate, up, down and a fused projection's parts are understood.
 
     Raises:
-        SizingError: a name matches no matrix of the model.
+        SizingError: no name matches a matrix of the model.
     """
     return _lora_targets(model, targets)
 
@@ -289,8 +289,8 @@ def _lora_targets(model: ModelSpec, targets: str) -> frozenset[str]:
         "self_attn": attention,
     }
     found: set[str] = set()
-    text = targets.strip()
-    for part in text.replace("|", ",").replace(";", ",").replace("+", ",").split(","):
+    unknown: list[str] = []
+    for part in targets.replace("|", ",").replace(";", ",").replace("+", ",").split(","):
         name = part.strip()
         if not name or name in {"head", "lm_head"}:
             continue
@@ -305,9 +305,11 @@ def _lora_targets(model: ModelSpec, targets: str) -> frozenset[str]:
         elif name in {"query_key_value", "W_pack", "Wqkv", "c_attn", "qkv_proj"}:
             found |= fused or {"q_proj", "k_proj", "v_proj"} & names
         else:
-            raise SizingError(
-                f"{model.hf_id} has no module {name!r}; it has {', '.join(sorted(names))}"
-            )
+            unknown.append(name)
+    if unknown and not found:  # like peft, which passes over names that match nothing beside others
+        raise SizingError(
+            f"{model.hf_id} has no module {unknown[0]!r}; it has {', '.join(sorted(names))}"
+        )
     return frozenset(found)
 
 

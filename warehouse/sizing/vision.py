@@ -17,6 +17,7 @@ Shapes: diffusers `UNet2DConditionModel` with the configs of both checkpoints (b
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -56,6 +57,33 @@ class Part:
     entry: float
     adapted: int
     inputs: int
+
+
+_ENCODER: Final = re.compile(  # "timm/vit_huge_patch14_224.orig_in21k"
+    r"vit_(?P<size>tiny|small|base|large|huge)_patch(?P<patch>\d+)_(?P<side>\d+)"
+)
+_ENCODER_SHAPE: Final = {
+    # layers, width, heads: Dosovitskiy et al. 2021, table 1; tiny and small: DeiT
+    "tiny": (12, 192, 3), "small": (12, 384, 6), "base": (12, 768, 12), "large": (24, 1024, 16),
+    "huge": (32, 1280, 16),
+}  # fmt: skip
+
+
+def encoder_from_name(name: str) -> ModelSpec | None:
+    """The vision transformer that a timm name describes; None for another name."""
+    found = _ENCODER.search(name.lower())
+    if found is None:
+        return None
+    layers, width, heads = _ENCODER_SHAPE[found["size"]]
+    patch, side = int(found["patch"]), int(found["side"])
+    return ModelSpec.from_config(
+        {
+            "model_type": "vit", "hidden_size": width, "num_hidden_layers": layers,
+            "num_attention_heads": heads, "intermediate_size": 4 * width, "patch_size": patch,
+            "max_position_embeddings": (side // patch) ** 2 + 1,
+        },
+        name,
+    )  # fmt: skip
 
 
 def kind_of(model: ModelSpec) -> str:

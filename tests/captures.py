@@ -3,10 +3,16 @@
 import shutil
 from pathlib import Path
 
+from tests.aws_lists import lists_of_pricing_page
 from tests.evidence import SHARED
 
 # Provider -> (replay file, capture, observed_at of the newest capture of the provider).
-FILES = {
+FILES: dict[str, dict[str, str]] = {
+    "aws": {
+        "spot_prices-spot.1.json": "spot_json_trimmed_2026-08-10.json",
+        "spot_advisor-spot.1.json": "spot_advisor_data_2025-06.json",
+    },
+    "gcp": {"accelerator_page.1.html": "accelerator_optimized_pricing_page_2026-10.html"},
     "vast": {
         "offers-H100_SXM.1.json": "capture_bundles_h100_sxm_asc_2026-08.trimmed.json",
         "offers-H100_SXM.2.json": "capture_bundles_h100_sxm_desc_2026-08.trimmed.json",
@@ -50,6 +56,8 @@ FILES = {
     },
 }
 OBSERVED_AT = {
+    "aws": "2026-09-29T00:00:00Z",
+    "gcp": "2026-10-01T00:00:00Z",
     "vast": "2026-08-22T00:00:00Z",
     "runpod": "2026-08-22T00:00:00Z",
     "scaleway": "2026-07-30T00:00:00Z",
@@ -60,11 +68,17 @@ OBSERVED_AT = {
 
 
 def arrange(folder: Path, providers: tuple[str, ...] = tuple(FILES)) -> Path:
-    """Copy the captures to `folder/<provider>/<request>.<page>.json`."""
+    """Copy the captures to `folder/<provider>/<request>.<page>.json`.
+
+    AWS's on-demand prices were captured from its pricing page: they are written as lists.
+    """
     for provider in providers:
         target = folder / provider
         target.mkdir(parents=True)
         for name, capture in FILES[provider].items():
             shutil.copy(SHARED / "payloads" / provider / capture, target / name)
+        if provider == "aws":
+            for region, text in lists_of_pricing_page().items():
+                (target / f"ec2-{region}.1.csv").write_bytes(text)
         (target / "observed_at").write_text(OBSERVED_AT[provider])
     return folder

@@ -10,7 +10,9 @@ from flows.refresh import Summary, refresh
 PAYLOADS = Path(__file__).parent / "payloads"
 # The case of each provider that a healthy night looks like; the others provoke faults.
 HEALTHY = {
+    "aws": "markets",
     "azure": "markets",
+    "gcp": "page_and_skus",
     "linode": "plans_by_region",
     "oci": "parts_and_look_alikes",
     "runpod": "spot_and_one_answer",

@@ -1,6 +1,7 @@
 """The main job from end to end: provider answers in, ranked costs out."""
 
 import csv
+import json
 import os
 import shutil
 import signal
@@ -94,7 +95,7 @@ def test_the_default_job_is_ranked(filled: Path) -> None:
             " from marts.cost_per_job"
             " where job = 'llama-3.1-8b-qlora-10m' and is_eligible"
         ).fetchall()
-    assert len(rows) > 500
+    assert len(rows) > 200
     for low, likely, high, hours_low, hours, hours_high, *parts in rows:
         assert 0 < low <= likely <= high
         assert 0 < hours_low <= hours <= hours_high
@@ -238,6 +239,68 @@ def test_azure_on_demand_equals_what_karpenter_generated(captured: Path) -> None
     assert {k: ours[k] for k in both} == {k: stated[k] for k in both}
 
 
+@needs_evidence
+def test_google_machines_equal_what_karpenter_generated(captured: Path) -> None:
+    """Google's page of October against Karpenter's sums of SKUs of August, in Iowa."""
+    path = SHARED / "payloads/gcp/expected/karpenter_gcp_accelerated_2026-08-03.csv"
+    with path.open(newline="") as stream:
+        stated = {
+            (r["region"], r["machine_type"]): Decimal(r["usd_per_hour"])
+            for r in csv.DictReader(stream)
+            if r["kind"] == "on_demand"
+        }
+    ours = published(captured, "gcp", "on_demand")
+    both = {k for k in stated.keys() & ours.keys() if k not in SCALED_BY_KARPENTER}
+    equal = {k for k in both if ours[k] == round(stated[k], 9)}
+    print(f"gcp: {len(equal)} of {len(both)} prices equal Karpenter's, the others to 0.0001 %")
+    assert (len(equal), len(both)) == (13, 22)
+    assert all(abs(ours[k] - stated[k]) < stated[k] / 1_000_000 for k in both)
+
+
+# Google prices a fraction of a G4 by eighths of a GPU, Karpenter by scaling the whole machine.
+SCALED_BY_KARPENTER = {("us-central1", f"g4-standard-{n}") for n in (6, 12, 24)}
+
+
+@needs_evidence
+def test_aws_spot_prices_are_those_of_the_feed(captured: Path) -> None:
+    path = SHARED / "payloads/aws/spot_json_trimmed_2026-08-10.json"
+    feed = json.loads(path.read_text(encoding="utf-8"))
+    stated = {
+        (block["region"], size["size"]): Decimal(size["valueColumns"][0]["prices"]["USD"])
+        for block in feed["config"]["regions"]
+        for group in block["instanceTypes"]
+        for size in group["sizes"]
+        if group["type"].startswith("gpu")
+    }
+    assert published(captured, "aws", "spot") == stated
+    print(f"aws: {len(stated)} spot prices equal the feed's")
+    assert len(stated) == 85
+
+
+@needs_evidence
+def test_aws_on_demand_equals_karpenter_and_a_tracker(captured: Path) -> None:
+    """AWS's pricing page of September against two other ways to its list."""
+    folder = SHARED / "payloads/aws/expected"
+    with (folder / "karpenter_ondemand_accelerated.csv").open(newline="") as stream:
+        karpenter = {
+            (r["region"], r["instance_type"]): Decimal(r["on_demand_price_per_hour"])
+            for r in csv.DictReader(stream)
+        }
+    with (folder / "gpu_pricing_raw_2026-06-15.csv").open(newline="") as stream:
+        tracker = {
+            (r["region"], r["sku"]): Decimal(r["total_hourly_usd"])
+            for r in csv.DictReader(stream)
+            if (r["provider"], r["price_tier"]) == ("AWS EC2", "on_demand")
+        }
+    ours = published(captured, "aws", "on_demand")
+    assert len(ours) == 51
+    both, tracked = karpenter.keys() & ours.keys(), tracker.keys() & ours.keys()
+    print(f"aws: {len(both)} prices equal Karpenter's, {len(tracked)} a tracker's")
+    assert {k: ours[k] for k in both} == {k: karpenter[k] for k in both}
+    assert all(abs(ours[k] - tracker[k]) <= Decimal("0.00005") for k in tracked)  # four places
+    assert (len(both), len(tracked)) == (10, 14)
+
+
 # What the independent tracker took for GPUs of Oracle's cloud and is not, or names otherwise.
 NOT_OCI_COMPUTE = {
     "B110965": "L40S of Compute Cloud@Customer",
@@ -279,7 +342,7 @@ def test_no_captured_row_is_free_windows_or_a_total(captured: Path) -> None:
             " from marts.current_prices where not is_baseline and market in ('on_demand', 'spot')"
         ).fetchone()
     assert extremes is not None
-    assert 0.05 < extremes[0] < extremes[1] < 30
+    assert 0.04 < extremes[0] < extremes[1] < 30  # an Inferentia chip on spot; a B200
 
 
 def test_a_damaged_published_file_can_be_deleted_and_built_again(data: Path, filled: Path) -> None:

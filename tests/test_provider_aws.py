@@ -22,54 +22,16 @@ from scrapers.offer import Fee, Offer, Reject
 from scrapers.pages import Page, scope_of
 from scrapers.providers import aws
 from scrapers.replay import file_name, read_pages
+from tests.aws_lists import HEADER, MARKETS, as_csv, machine, rows_of_pricing_page
 from tests.evidence import SHARED, needs_evidence
 from tests.mutations import VALUES, apply, assert_typed, damage, page_of
 
 CASES = Path(__file__).parent / "payloads" / "aws"
 CAPTURES = SHARED / "payloads" / "aws"
 EC2 = "ec2-us-east-1"
-MARKETS = (CASES / "markets" / f"{EC2}.csv").read_text(encoding="utf-8").splitlines(keepends=True)
-PREAMBLE, HEADER = MARKETS[:5], next(csv.reader([MARKETS[5]]))
 SPOT = json.loads((CASES / "markets" / "spot_prices-spot.json").read_text(encoding="utf-8"))
 ADVISOR = json.loads((CASES / "markets" / "spot_advisor-spot.json").read_text(encoding="utf-8"))
 GOV = json.loads((CASES / "partitions" / "ec2-us-gov-west-1.json").read_text(encoding="utf-8"))
-
-
-def machine(name: str = "p5.48xlarge", price: str = "50.0000000000", **changes: str) -> Any:
-    """An on-demand Linux row; the keywords are column names with _ for a space."""
-    row = {
-        "SKU": f"SKU-{name}",
-        "OfferTermCode": "JRTCKXETXF",
-        "TermType": "OnDemand",
-        "PriceDescription": f"${price} per On Demand Linux {name} Instance Hour",
-        "EffectiveDate": "2026-02-01",
-        "StartingRange": "0",
-        "EndingRange": "Inf",
-        "Unit": "Hrs",
-        "PricePerUnit": price,
-        "Currency": "USD",
-        "Product Family": "Compute Instance",
-        "Location": "US East (N. Virginia)",
-        "Location Type": "AWS Region",
-        "Instance Type": name,
-        "Instance Family": "GPU instance",
-        "Tenancy": "Shared",
-        "Operating System": "Linux",
-        "License Model": "No License required",
-        "usageType": f"BoxUsage:{name}",
-        "operation": "RunInstances",
-        "CapacityStatus": "Used",
-        "MarketOption": "OnDemand",
-        "Pre Installed S/W": "NA",
-        "Region Code": "us-east-1",
-    }
-    return row | {key.replace("__", "/").replace("_", " "): v for key, v in changes.items()}
-
-
-def as_csv(rows: Iterable[dict[str, str]], header: list[str] = HEADER) -> bytes:
-    lines = [",".join(f'"{c}"' for c in header)]
-    lines += [",".join(f'"{row[c]}"' if row.get(c) else "" for c in header) for row in rows]
-    return ("".join(PREAMBLE) + "\n".join(lines) + "\n").encode()
 
 
 def read(*rows: dict[str, str], name: str = EC2) -> list[Any]:
@@ -701,20 +663,6 @@ def karpenter() -> dict[tuple[str, str], Decimal]:
     return {(r["region"], r["instance_type"]): Decimal(r["on_demand_price_per_hour"]) for r in rows}
 
 
-def feed_rows() -> dict[tuple[str, str], dict[str, str]]:
-    """The rows of the captured pricing page by region and type."""
-    maps = json.loads(
-        (CAPTURES / "metered_unit_maps_ec2_ondemand_gpu_2026-09.json").read_text(encoding="utf-8")
-    )
-    codes = {name: code for code, name in aws.REGIONS.items()}
-    return {
-        (codes[row["Location"]], row["Instance Type"]): row
-        for page in maps.values()
-        for rows in page["regions"].values()
-        for row in rows.values()
-    }
-
-
 def read_as_list(prices: Iterable[tuple[str, str, str, str, str]]) -> dict[tuple[str, str], Offer]:
     """Parse (region, type, system, price, currency) put into the columns of a list."""
     rows = [
@@ -790,7 +738,7 @@ def test_the_pricing_page_karpenter_and_a_tracker_agree_to_the_last_digit() -> N
 
     The page's rows are put into the columns of a list, as no whole list was captured.
     """
-    page = feed_rows()
+    page = rows_of_pricing_page()
     ours = read_as_list(
         (region, name, row["Operating System"], row["price"], "USD")
         for (region, name), row in page.items()
@@ -881,11 +829,13 @@ def test_a_catalogue_from_before_the_cut_of_2025_agrees_except_for_the_cut() -> 
             for r in csv.DictReader(lines)
             if (r["provider"], r["pricing_type"]) == ("aws", "on_demand") and r["price_per_hour"]
         }
-    prices = [(*key, "Linux", row["price"], "USD") for key, row in feed_rows().items()]
+    prices = [(*key, "Linux", row["price"], "USD") for key, row in rows_of_pricing_page().items()]
     prices += [
         (*key, "Linux", str(price), "USD")
         for key, price in karpenter().items()
-        if key[1] in aws.INSTANCES and key not in feed_rows() and key[0].startswith("us-east")
+        if key[1] in aws.INSTANCES
+        and key not in rows_of_pricing_page()
+        and key[0].startswith("us-east")
     ]
     ours = read_as_list(prices)
     both = ours.keys() & before.keys()
@@ -1037,7 +987,7 @@ def test_the_table_equals_what_the_api_and_two_feeds_say_of_a_type() -> None:
         if name in aws.INSTANCES and (held := aws.INSTANCES[name]).vcpus is not None:
             assert (held.vcpus, held.memory_gib) == (facts["cores"], facts["ram_gb"]), name
             compared += 1
-    for (_, name), row in feed_rows().items():
+    for (_, name), row in rows_of_pricing_page().items():
         held = aws.INSTANCES[name]
         assert (f"{held.vcpus}", f"{held.memory_gib} GiB") == (row["vCPU"], row["Memory"])
         compared += 1

@@ -9,8 +9,8 @@ not reach stays where physics put it. Rows weigh less where their source has man
 
 The band's width is fitted to residuals of rows that a fit has not seen: five folds that never split
 one configuration (source, method, model, GPU, GPU count, precision, length); what an unknown
-program adds comes from leaving out one source at a time. `--write` writes
-`warehouse/sizing/fitted.py`; takes about five minutes.
+program or architecture adds comes from leaving out one source or one architecture at a time.
+`--write` writes `warehouse/sizing/fitted.py`; takes about five minutes.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ ARCHITECTURE_PRIOR = 0.15
 FRAMEWORK_PRIOR = 0.12
 NOISE = 0.08
 """Log error of a good measurement: residuals within it count quadratically, beyond it linearly."""
-COVERAGE = 0.82
-"""Share of unseen residuals that the band is scaled to cover: 80 % with some reserve."""
+COVERAGE = 0.81
+"""Share of unseen residuals that the band is scaled to cover: 80 % with a little reserve."""
 FOLDS = 5
 SPREAD_PRIOR = 0.5
 
@@ -178,7 +178,11 @@ def hold_out_folds(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fit_spread(
-    rows: Sequence[Row], errors: np.ndarray, known: np.ndarray, away: np.ndarray
+    rows: Sequence[Row],
+    errors: np.ndarray,
+    known: np.ndarray,
+    away: np.ndarray,
+    strange: np.ndarray,
 ) -> dict[str, float]:
     """Log half-width of the band by trait, from residuals of rows that the fit has not seen.
 
@@ -187,12 +191,13 @@ def fit_spread(
         errors: their residuals over folds.
         known: whether a fold's fit knew the program.
         away: their residuals with their whole source left out.
+        strange: their residuals with every row of their card's architecture left out.
     """
     traits = [
-        spread_traits(row.read.work, row.read.card, bool(k))
+        spread_traits(row.read.work, row.read.card, known_program=bool(k), known_card=True)
         for row, k in zip(rows, known, strict=True)
     ]
-    names = [name for name in traits[0] if name != "unknown"]
+    names = [name for name in traits[0] if name not in ("unknown", "new_card")]
     table = np.array([[trait[name] for name in names] for trait in traits])
     size = np.abs(errors) + 0.01
 
@@ -207,8 +212,11 @@ def fit_spread(
     widths = np.exp(table @ logs)
     seen = np.quantile(np.abs(errors[known]) / widths[known], COVERAGE)
     logs[0] += math.log(seen)
-    unknown = np.quantile(np.abs(away) / (widths * seen), COVERAGE)
-    return dict(zip(names, logs, strict=True)) | {"unknown": max(0.0, math.log(unknown))}
+    fitted = dict(zip(names, logs, strict=True))
+    for name, unseen in (("unknown", away), ("new_card", strange)):
+        wider = np.quantile(np.abs(unseen) / (widths * seen), COVERAGE)
+        fitted[name] = max(0.0, math.log(wider))
+    return fitted
 
 
 def write_constants(fit: Constants, path: Path) -> None:
@@ -259,7 +267,9 @@ def main(arguments: Sequence[str]) -> int:
     print(f"{FOLDS} folds, unseen          {describe(errors)}")
     away, _ = hold_out(rows, lambda row: row.cells["source_group"])
     print(f"source left out         {describe(away)}")
-    fit = replace(fit, spread=fit_spread(rows, errors, known, away))
+    strange, _ = hold_out(rows, lambda row: row.read.card.architecture_key)
+    print(f"architecture left out   {describe(strange)}")
+    fit = replace(fit, spread=fit_spread(rows, errors, known, away, strange))
     if "--write" in arguments:
         write_constants(fit, FITTED_FILE)
         print(f"wrote {FITTED_FILE.relative_to(ROOT)}")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warehouse.sizing.card import Card
-from warehouse.sizing.errors import SizingError
+from warehouse.sizing.errors import NotSupported, SizingError
 from warehouse.sizing.memory import estimate
 from warehouse.sizing.model import ModelSpec
 from warehouse.sizing.setup import Setup
@@ -221,6 +221,19 @@ def test_cards_without_links_shard_slowly():
     )
 
 
+def test_a_host_optimizer_costs_speed():
+    setup = Setup(method="full", gpus=8, sharding="fsdp", micro_batch=2)
+    host = tokens_per_second(LLAMA, setup.but(offload="params+optimizer"), A100)
+    assert host.likely < 0.7 * tokens_per_second(LLAMA, setup, A100).likely
+
+
+def test_vision_and_naive_spreading_are_refused():
+    with pytest.raises(NotSupported, match="no text model"):
+        tokens_per_second(MODELS["black-forest-labs/FLUX.1-dev"], Setup(), A100)
+    with pytest.raises(NotSupported, match="one GPU at a time"):
+        tokens_per_second(LLAMA, Setup(gpus=2, sharding="device_map"), A100)
+
+
 def test_power_limits_hold_small_boards_back():
     card = CARDS["L4-24GB"]
     cooled = replace(card, tdp_watts=300.0)
@@ -264,8 +277,8 @@ def test_labels_are_never_guessed(label):
     [
         ("Megatron-Bridge 26.04.01", "fused", "megatron-bridge"),
         ("HF Trainer + DeepSpeed", "trainer", "trainer"),
-        ("transformers", "trainer", "trainer"), ("HF TRL + Liger", "trainer", "trl"),
-        ("trl", "trainer", "trl"), ("torchtune (milabench)", "compiled", "torchtune"),
+        ("transformers", "trainer", "trainer"), ("HF TRL + Liger", "trainer", "trainer"),
+        ("trl", "trainer", "trainer"), ("torchtune (milabench)", "compiled", "torchtune"),
         ("NeMo AutoModel", "compiled", "nemo automodel"), ("NeMo 24.07", "fused", "nemo"),
         ("torchtitan+torchao", "compiled", "torchtitan"), ("my own loop", "eager", "my own loop"),
         ("MLPerf Training v5.1", "fused", "mlperf"), ("", "eager", ""),

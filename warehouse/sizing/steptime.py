@@ -46,6 +46,9 @@ EVALUATION_GROWTH: Final = 0.25
 """How that share grows with the GPUs over 8: 0.87 of the time trains at 8 and 16, 0.80 at 64."""
 
 
+HOST_MEMORY_GBPS: Final = 25.0
+"""Host memory bandwidth per GPU where the optimizer runs on the CPU: eight GPUs share the 200 GB/s
+of a two-socket server of eight channels each."""
 BEST_SHARE: Final = 0.97
 """No kernel is taken to run above this share of the peak."""
 
@@ -96,7 +99,7 @@ class Work(NamedTuple):
         context: GPUs that split each sequence.
         expert: GPUs that split the experts.
         shard: what of the state is spread: none, ddp, zero1, zero2 or zero3.
-        offload: whether weights live in host memory.
+        offload: whether weights, and the optimizer of what is trained, live in host memory.
         link_gbps: GB/s per GPU and direction inside a machine.
         network_gbps: GB/s per GPU and direction between machines.
         fast_domain: GPUs that meet over `link_gbps`.
@@ -416,7 +419,9 @@ def step_time(work: Work, card: Card, fit: Constants) -> StepTime:
     tokens_step = work.tokens_micro * work.micro_batches * replicas / work.gpus
     shards = replicas if work.shard in ("zero1", "zero2", "zero3") else 1.0
     state = 28.0 * work.trainable_params / (work.tensor * work.pipeline) / shards
-    optimizer = (state / bandwidth + fit.step_seconds) / tokens_step
+    on_host = work.offload and work.trained_share > 0.0
+    state_seconds = state / (HOST_MEMORY_GBPS * 1e9 if on_host else bandwidth)
+    optimizer = (state_seconds + fit.step_seconds) / tokens_step
     overlapped, exposed = _links(work, card, fit, replicas, tokens_step)
     power = fit.overlap_trainer if work.stack == "trainer" else fit.overlap
     blended = (busy**power + overlapped**power) ** (1.0 / power)
@@ -523,10 +528,13 @@ def _links(
     return overlapped, exposed
 
 
-def spread_traits(work: Work, card: Card, known_program: bool) -> dict[str, float]:
+def spread_traits(
+    work: Work, card: Card, *, known_program: bool, known_card: bool
+) -> dict[str, float]:
     """What makes a prediction more or less certain, each 0 or 1.
 
-    `unknown` a program that no measurement names; `unpacked` padded samples of guessed length;
+    `unknown` a program that no measurement names; `new_card` an architecture that none ran on;
+    `unpacked` padded samples of guessed length;
     `pcie` several GPUs without fast links; `mixture` routed experts; `packed_weights` 4- or 8-bit
     weights; `gddr` cards without HBM; `low_precision` fp8 or fp4; `short` micro-batches below 2048
     tokens; `compiled` programs whose speed hangs on the compiler.
@@ -534,6 +542,7 @@ def spread_traits(work: Work, card: Card, known_program: bool) -> dict[str, floa
     return {
         "base": 1.0,
         "unknown": 0.0 if known_program else 1.0,
+        "new_card": 0.0 if known_card else 1.0,
         "unpacked": 1.0 if work.useful < 1.0 else 0.0,
         "pcie": 1.0 if work.over_pcie and work.gpus > 1 else 0.0,
         "mixture": 1.0 if work.shape.experts > 1 else 0.0,
@@ -547,6 +556,11 @@ def spread_traits(work: Work, card: Card, known_program: bool) -> dict[str, floa
 
 def half_width(work: Work, card: Card, fit: Constants) -> float:
     """Half-width of the 80 % band, in natural log."""
-    traits = spread_traits(work, card, work.framework in fit.framework)
+    traits = spread_traits(
+        work,
+        card,
+        known_program=work.framework in fit.framework,
+        known_card=card.architecture_key in fit.architecture,
+    )
     log_width = sum(fit.spread.get(name, 0.0) * value for name, value in traits.items() if value)
     return math.exp(min(log_width, 0.5))

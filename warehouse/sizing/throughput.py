@@ -83,6 +83,7 @@ _STACKS: Final = (
 """Which class of program a framework is (`steptime.STACKS`), by a word of its name; first match."""
 _SAME_PROGRAM: Final = {
     "transformers": "trainer",
+    "trl": "trainer",
     "lit-gpt": "litgpt",
     "deepspeed": "trainer",
 }
@@ -267,7 +268,7 @@ def work_of(
         context=1,
         expert=1,
         shard="zero3" if setup.sharding == "fsdp" else setup.sharding,
-        offload="params" in setup.offload,
+        offload="params" in setup.offload or "optimizer" in setup.offload,
         link_gbps=card.peer_gbps,
         network_gbps=default_network_gbps(card) if network_gbps is None else network_gbps,
         fast_domain=fast_domain(card, setup.gpus_per_node),

@@ -472,7 +472,7 @@ def read_row(
         context=context,
         expert=layout.expert,
         shard=shard,
-        offload="offload" in sharding.lower(),
+        offload="offload" in sharding.lower() or "cpu offload" in note,
         link_gbps=link,
         network_gbps=_gbps_between_nodes(network_text, card, per_node),
         fast_domain=fast_domain(card, int(per_node)),

@@ -40,7 +40,7 @@ COST_KEYS = {
 
 def test_cost_as_json_is_ranked_and_complete(filled: Path) -> None:
     rows = json.loads(ok("cost", "--format", "json", data=filled))
-    assert len(rows) > 500
+    assert len(rows) > 200
     assert rows[0].keys() >= COST_KEYS
     costs = [row["cost_usd"] for row in rows]
     assert costs == sorted(costs)

@@ -156,9 +156,11 @@ def test_zero_stages_by_hand() -> None:
         return phase.weights / p, phase.gradients / p, phase.optimizer / p
 
     assert step("ddp") == pytest.approx((2, 2, 4))
-    assert step("zero1") == pytest.approx((2, 2, 1))
-    assert step("zero2") == pytest.approx((2, 0.5, 1))
-    assert step("zero3") == pytest.approx((0.5, 0.5, 1))
+    assert step("fsdp") == pytest.approx((0.5, 0.5, 1))
+    # DeepSpeed: fp32 master weights and moments, 12 bytes
+    assert step("zero1") == pytest.approx((2, 2, 3))
+    assert step("zero2") == pytest.approx((2, 0.5, 3))
+    assert step("zero3") == pytest.approx((0.5, 0.5, 3))
 
 
 # --- what must hold ---------------------------------------------------------------------------
@@ -202,7 +204,8 @@ def test_wider_numbers_never_need_less(model: ModelSpec, setup: Setup) -> None:
     assert not_more(
         peak(model, setup.but(weight_dtype="bf16")), peak(model, setup.but(weight_dtype="fp32"))
     )
-    if setup.weight_dtype != "fp32":  # adapters narrower than activations cast a copy each
+    # adapters narrower than fp32 activations cast a copy of their input each, wider ones share it
+    if setup.weight_dtype != "fp32" and setup.method != "qlora":
         narrow, wide = (peak(model, setup.but(adapter_dtype=d)) for d in ("bf16", "fp32"))
         assert not_more(narrow, wide)
     if setup.method == "qlora":
@@ -228,7 +231,7 @@ def test_checkpointing_never_needs_more(model: ModelSpec, setup: Setup) -> None:
 def test_sharding_further_needs_only_buffers_more(
     model: ModelSpec, setup: Setup, gpus: int, sharding: str
 ) -> None:
-    fewer = setup.but(gpus=gpus - 1, sharding=sharding if gpus > 2 else "none")
+    fewer = setup.but(gpus=gpus - 1, sharding=sharding)
     more = estimate(model, setup.but(gpus=gpus, sharding=sharding))
     assert not_more(more.peak.total - more.peak.buffers, peak(model, fewer))
 

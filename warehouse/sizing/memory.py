@@ -51,6 +51,8 @@ LITGPT_LOGIT_BYTES: Final = 8.0
 """litgpt's chunks: logits and log-softmax in bf16 by its code (4); its single-GPU runs with a
 vocabulary of 50 to 128 thousand entries all ask for 7.5 to 8 (fit)."""
 
+DEEPSPEED_BUCKET: Final = 500_000_000
+"""Elements of DeepSpeed's reduce bucket, and of its all-gather bucket, in half precision."""
 GRADIENTS_DUE: Final = 0.7
 """Part of the first block's gradients that are yet to come when its backward pass peaks: traces."""
 UNPACKING_SHARE: Final = 0.45
@@ -68,6 +70,8 @@ STATE_COPIES: Final = {
     "sgd": 0.0, "sgd_momentum": 1.0, "lion": 1.0, "adafactor": 0.0,
 }  # fmt: skip
 """Optimiser states in the precision of what is trained, as copies of the trained parameters."""
+ADAFACTOR_SHARE: Final = 0.01
+"""Adafactor keeps one row and one column per matrix (arXiv 1804.04235)."""
 STATE_BYTES: Final = {
     "adamw8bit": 2 * (1 + 4 / 256), "paged_adamw8bit": 2 * (1 + 4 / 256),
     "lion8bit": 1 + 4 / 256, "adamw4bit": 2 * (0.5 + 4 / 128),
@@ -343,7 +347,8 @@ class WeightKey(NamedTuple):
 def _weight_key(s: Setup) -> WeightKey:
     return WeightKey(
         s.method, s.weight_dtype, s.activation_dtype, s.quant, s.adapter_dtype, prepared(s),
-        s.lora_rank, s.lora_targets, s.modules_to_save, s.optimizer, s.master_weights,
+        s.lora_rank, s.lora_targets, s.modules_to_save, s.optimizer,
+        s.master_weights or deepspeed_master(s),
         s.grad_dtype, s.state_dtype, s.foreach, s.autocast, s.delta_copies,
         s.adapter_inputs, s.quantize_experts, s.fast_kernels,
         s.sharding in {"fsdp", "zero3"} and s.gpus > 1, s.modeling, s.keeps_quantized_inputs,
@@ -351,9 +356,18 @@ def _weight_key(s: Setup) -> WeightKey:
 
 
 def prepared(setup: Setup) -> bool:
-    """Whether what stays unquantised is cast to fp32: not where FSDP needs units of one dtype."""
+    """Whether what stays unquantised is cast to fp32.
+
+    peft does so for bitsandbytes, not for GPTQ; FSDP needs units of one precision and cannot.
+    """
     sharded = setup.sharding in {"fsdp", "zero3"} and setup.gpus > 1
-    return setup.quant != "none" and setup.kbit_fp32 and not sharded
+    by_bitsandbytes = setup.quant != "none" and not setup.quant.startswith("gptq")
+    return by_bitsandbytes and setup.kbit_fp32 and not sharded
+
+
+def deepspeed_master(setup: Setup) -> bool:
+    """Whether DeepSpeed holds a flat fp32 copy of what is trained: with every ZeRO stage."""
+    return setup.sharding.startswith("zero")
 
 
 def packed(linear: Linear, experts: bool = True) -> bool:
@@ -407,34 +421,18 @@ def _static(model: ModelSpec, key: WeightKey) -> Static:
             adapter_weights += key.delta * sum(
                 4.0 * x.weights * n for x, n in linears if x.name in names
             )
-        if key.save:
-            trainable += vocabulary
-            adapter_weights += vocabulary * trained_bytes
-            largest = max(largest, model.embedding_params)
-    grad_bytes = DTYPE_BYTES[key.grad_dtype] if key.grad_dtype else trained_bytes
-    state_bytes = DTYPE_BYTES[key.state_dtype] if key.state_dtype else trained_bytes
-    if key.master:
-        state_bytes = 4.0
-    if key.optimizer in STATE_BYTES:
-        states = trainable * STATE_BYTES[key.optimizer]
-    else:
-        states = trainable * STATE_COPIES[key.optimizer] * state_bytes
-    if key.optimizer == "adafactor":
-        states = trainable * state_bytes * 0.01  # one row and one column per matrix
+    gradients, states, step = _training_state(key, trainable, trained_bytes, largest)
     if key.method in {"galore", "qgalore"}:  # moments live in a subspace of the given rank
         states *= min(1.0, key.rank / model.hidden_size)
-    if key.optimizer.startswith("paged"):
-        states = 0.0  # managed memory, which is outside the caching allocator and can leave the GPU
-    if key.master:
-        states += 4.0 * trainable
-    if key.optimizer in {"sgd", "sgd_momentum", "lion"}:
-        step = 0.0
-    elif key.optimizer in {"adamw", "adamw_foreach"} and key.foreach:
-        step = trainable * state_bytes
-    elif key.optimizer == "adamw":
-        step = 2.0 * largest * state_bytes
-    else:
-        step = 0.0
+    if key.save and adapter_weights:
+        # peft trains copies of both matrices in the base model's precision
+        more = _training_state(key, vocabulary, weight_bytes, model.embedding_params)
+        gradients, states, step = (
+            x + y for x, y in zip((gradients, states, step), more, strict=True)
+        )
+        trainable += vocabulary
+        adapter_weights += vocabulary * weight_bytes
+        largest = max(largest, model.embedding_params)
     largest_block = max((b for b, _ in model.blocks), key=lambda b: b.params, default=None)
     inner = largest_block.params if largest_block else 0
     if key.quant == "none" or largest_block is None:
@@ -453,13 +451,46 @@ def _static(model: ModelSpec, key: WeightKey) -> Static:
         adapter_weights,
         trainable,
         largest,
-        trainable * grad_bytes,
+        gradients,
         states,
         step,
         block,
         outer,
         dequantized,
     )
+
+
+def _training_state(
+    key: WeightKey, count: int, width: float, largest: int
+) -> tuple[float, float, float]:
+    """Bytes of gradients, of optimiser states, and of the step's temporaries.
+
+    Args:
+        key: the set-up.
+        count: trained parameters.
+        width: bytes of one.
+        largest: elements of the largest trained tensor.
+    """
+    gradients = count * (DTYPE_BYTES[key.grad_dtype] if key.grad_dtype else width)
+    state_width = DTYPE_BYTES[key.state_dtype] if key.state_dtype else width
+    if key.master:
+        state_width = 4.0
+    if key.optimizer in STATE_BYTES:
+        states = count * STATE_BYTES[key.optimizer]
+    elif key.optimizer == "adafactor":
+        states = count * state_width * ADAFACTOR_SHARE
+    else:
+        states = count * STATE_COPIES[key.optimizer] * state_width
+    if key.optimizer.startswith("paged"):
+        states = 0.0  # managed memory, which is outside the caching allocator and can leave the GPU
+    if key.master:
+        states += 4.0 * count
+    step = 0.0
+    if key.optimizer == "adamw_foreach" or (key.optimizer == "adamw" and key.foreach):
+        step = count * state_width
+    elif key.optimizer == "adamw":
+        step = 2.0 * largest * state_width
+    return gradients, states, step
 
 
 def _largest(model: ModelSpec) -> int:
@@ -621,6 +652,8 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> tuple[dict[str, P
         gathered = static.outer
     if setup.sharding == "ddp" and shards > 1:
         gathered = static.gradients / tensor  # reduction buckets beside the gradients
+    elif setup.sharding.startswith("zero"):
+        gathered += 2 * 2.0 * min(DEEPSPEED_BUCKET, static.trainable)
     if "params" in offloaded and full_shard:
         weights = gradients = 0.0  # each unit comes when it is needed, its gradients leave with it
 

@@ -85,7 +85,7 @@ def rank(
         "select distinct gpu, gpu_count from staging.current_offers where gpu is not null"
         " order by all"
     ).fetchall()
-    for table in ("custom_plans", "custom_jobs"):
+    for table in ("custom_plans", "custom_jobs", "custom_hours", "custom_egress"):
         connection.execute(f"drop table if exists temp.{table}")
     make_plans_table(
         connection, "custom_plans", plan_jobs([job], models, load_cards(), machines), temporary=True
@@ -93,10 +93,15 @@ def rank(
     register_rows(connection, "raw_jobs", [dict(job)])
     jobs = next(r for r in load_relations() if r.full_name == "seeds.jobs")
     connection.execute(f"create temp table custom_jobs as {jobs.sql}")
+    connection.execute(
+        "create temp table custom_hours as"
+        " from marts.hours_of('custom_plans', 'custom_jobs')"
+    )
+    connection.execute("create temp table custom_egress as from marts.egress_of('custom_plans')")
     where, values = filters.where()
     result = connection.execute(
         f"""
-        select * from marts.cost_of('custom_plans', 'custom_jobs', 'staging.current_offers')
+        from marts.cost_of('custom_hours', 'custom_egress', 'staging.current_offers')
         where is_eligible and {where}
         order by cost_usd, cost_usd_high, provider, sku, region, "zone", market, tier, offer_id
         {"limit $limit" if limit is not None else ""}

@@ -208,15 +208,19 @@ def cost(
     row = base | {"job": "bill", "dataset_gb": str(job.get("dataset_gb", 5)), "sessions": "1",
                   "idle_hours": "0", "keep_days": "0"}  # fmt: skip
     row |= {k: str(v) for k, v in job.items() if k in row}
-    for table in ("bill_plans", "bill_jobs"):
+    for table in ("bill_plans", "bill_jobs", "bill_hours", "bill_egress"):
         connection.execute(f"drop table if exists temp.{table}")
     make_plans_table(connection, "bill_plans", [plan], temporary=True)
     register_rows(connection, "raw_jobs", [row])
     jobs = next(r for r in load_relations() if r.full_name == "seeds.jobs")
     connection.execute(f"create temp table bill_jobs as {jobs.sql}")
+    connection.execute(
+        "create temp table bill_hours as from marts.hours_of('bill_plans', 'bill_jobs')"
+    )
+    connection.execute("create temp table bill_egress as from marts.egress_of('bill_plans')")
     return to_rows(
         connection.execute(
-            "select * from marts.cost_of('bill_plans', 'bill_jobs', 'staging.current_offers')"
+            "from marts.cost_of('bill_hours', 'bill_egress', 'staging.current_offers')"
             f" where {where}"
         )
     )

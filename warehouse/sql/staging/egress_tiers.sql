@@ -77,7 +77,8 @@ select
     ) over (partition by tiers.provider, tiers.region order by tiers.from_tier_gb)
         as to_tier_gb,
     tiers.usd_per_gb,
-    coalesce(free.free_gb_per_month, 0) as free_gb_per_month
+    coalesce(free.free_gb_per_month, 0) as free_gb_per_month,
+    hash(tiers.provider, tiers.region) as place_id
 from tiers
 left join free using (provider)
 left join (select distinct provider, region from best) as priced using (provider, region)

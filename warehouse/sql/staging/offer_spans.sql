@@ -90,13 +90,24 @@ select
     case when s.valid_to is null then greatest(s.last_told_at, c.last_complete_at) end
         as observed_at,
     s.is_baseline,
-    coalesce(c.source_url, p.pricing_url) as source_url
+    coalesce(c.source_url, p.pricing_url) as source_url,
+    -- Offers that differ in prices alone are billed for the same hours: see offer_classes.
+    hash(
+        o.gpu, o.gpu_count, o.market = 'spot', coalesce(prior.provider, '*'),
+        coalesce(s.billing_increment_seconds, t.billing_increment_seconds),
+        coalesce(s.billing_minimum_seconds, t.billing_minimum_seconds), t.minimum_applies,
+        t.minimum_rental_hours, t.stop_behaviour, t.storage_survives_stop,
+        t.spot_max_lifetime_hours
+    ) as class_id,
+    coalesce(prior.provider, '*') as spot_prior,
+    hash(o.provider, o.region) as place_id
 from staging.price_spans as s
 inner join rated as r using (offer_id, valid_from)
 inner join staging.offers as o using (offer_id)
 inner join staging.scopes as c on s.provider = c.provider and s.scope = c.scope
 left join staging.offer_terms as t using (offer_id)
 left join seeds.gpus as g on o.gpu = g.gpu
+left join seeds.spot_priors as prior on o.provider = prior.provider
 left join seeds.providers as p on s.provider = p.provider
 left join staging.storage_prices as here on o.provider = here.provider and o.region = here.region
 left join staging.storage_prices as anywhere

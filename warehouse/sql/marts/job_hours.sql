@@ -1,0 +1,5 @@
+-- The hours and gigabytes on the bill of each reference job and class of offers.
+-- grain: job, class_id
+-- units: hours; GB; GB-months of 730 hours; interruptions per hour
+-- kept: table
+select * from marts.hours_of('sizing.plans', 'seeds.jobs')

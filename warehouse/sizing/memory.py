@@ -53,6 +53,8 @@ vocabulary of 50 to 128 thousand entries all ask for 7.5 to 8 (fit)."""
 
 DEEPSPEED_BUCKET: Final = 500_000_000
 """Elements of DeepSpeed's reduce bucket, and of its all-gather bucket, in half precision."""
+DEEPSPEED_GROUP: Final = 1_000_000_000
+"""Parameters that DeepSpeed's optimiser steps at a time (`sub_group_size`)."""
 GRADIENTS_DUE: Final = 0.7
 """Part of the first block's gradients that are yet to come when its backward pass peaks: traces."""
 UNPACKING_SHARE: Final = 0.45
@@ -622,6 +624,7 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> tuple[dict[str, P
     sums = _kept(model, key, setup.attention, setup.lora_dropout)
     c = DTYPE_BYTES[setup.activation_dtype]
     cast_up = prepared(setup)
+    trains_base = setup.method == "full"
     seq = float(sequence(model, setup))
     tokens = seq * setup.micro_batch
     if setup.method in {"prompt", "ptuning"}:
@@ -644,12 +647,14 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> tuple[dict[str, P
     spread_layers = setup.gpus if setup.sharding == "device_map" else 1
     if spread_layers > 1:  # whole blocks on each GPU; the last one also builds the logits
         weights, gradients, states = (part / spread_layers for part in (weights, gradients, states))
-    gathered = unit = 0.0
+    gathered = unit = slack_unit = 0.0
     if full_shard:
         unit = static.block / tensor
-        if setup.method == "full":
+        if trains_base:
             unit += static.block / tensor + model.embedding_params * c  # their gradients
-        gathered = static.outer
+        # FSDP's root unit stays gathered; ZeRO-3 gathers each module when it runs
+        gathered = static.outer if setup.sharding == "fsdp" else model.embedding_params * c
+        slack_unit = gathered + unit if setup.sharding == "fsdp" else 0.0
     if setup.sharding == "ddp" and shards > 1:
         gathered = static.gradients / tensor  # reduction buckets beside the gradients
     elif setup.sharding.startswith("zero"):
@@ -660,7 +665,6 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> tuple[dict[str, P
     # what is kept between forward and backward
     h, vocab = model.hidden_size, model.vocab_size
     layers = model.num_layers + model.decoder_layers
-    trains_base = setup.method == "full"
     tail = tokens * _tail_bytes(model, c, trains_base)
     # sequence parallelism goes with tensor parallelism, and the head is split by vocabulary
     tokens /= tensor
@@ -704,7 +708,12 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> tuple[dict[str, P
     grad_bytes = static.gradients / max(static.trainable, 1) * grad_share
     outer_grad = model.embedding_params * grad_bytes if trains_base else 0.0
     block_grad = model.blocks[0][0].params * grad_bytes if trains_base else 0.0
-    steps = 0.0 if "optimizer" in offloaded else static.step * state_share / spread_layers
+    steps = static.step * state_share / spread_layers
+    if setup.sharding.startswith("zero"):
+        # a fused step, but fp32 copies of the gradients of one sub-group of parameters
+        steps = 4.0 * min(DEEPSPEED_GROUP, static.trainable * state_share)
+    if "optimizer" in offloaded:
+        steps = 0.0
     if setup.optimizer_in_backward:
         gradients = gradients / layers + outer_grad
         steps = steps / layers
@@ -739,4 +748,4 @@ def _phases(model: ModelSpec, setup: Setup, static: Static) -> tuple[dict[str, P
         "backward": max(start, end, embedding, key=sum),
         "optimizer_step": Phase(weights, gradients, states, 0.0, 0.0, 0.0, steps),
     }
-    return made, gathered + unit if full_shard else 0.0
+    return made, slack_unit

@@ -123,6 +123,17 @@ def test_diffusion_adapters_by_hand(name: str, rank: int, params: int) -> None:
     assert estimate(MODELS[name], setup).trainable_params == params
 
 
+def test_mixed_precision_fsdp_takes_twenty_bytes_a_parameter_over_all_gpus() -> None:
+    # fp32 weights, gradients, two moments and the step's temporaries, spread over four GPUs;
+    # a published run of Llama-3-8B reports 40.17 GB = 20 x 8.03 / 4
+    setup = make_setup("transformers", "full", gpus=4, sharding="fsdp", seq_len=512)
+    found = estimate(LLAMA_8B, setup)
+    assert found.peak_phase == "optimizer_step"
+    assert found.peak.total == pytest.approx(20 * LLAMA_8B.params_total / 4)
+    pure = make_setup("transformers", "full", gpus=4, sharding="fsdp", weight_dtype="bf16")
+    assert estimate(LLAMA_8B, pure).peak.total < 0.7 * found.peak.total
+
+
 def test_saved_activations_of_one_block_by_hand() -> None:
     # Llama-3.2-1B, full, no checkpointing, one token more: h 2048, i 8192, kv 512, 32 heads
     h, i, kv = 2048, 8192, 512
@@ -293,6 +304,7 @@ def test_presets_only_set_fields(name: str, method: str) -> None:
     [
         ("trl/peft", "trl"), ("LLaMA-Factory", "llama-factory"), ("ms-swift", "ms-swift"),
         ("fms-acceleration (HF Trainer)", "transformers"), ("Unsloth", "unsloth"),
+        ("fitcheck measure.py (transformers+peft)", "peft"),
     ],
 )  # fmt: skip
 def test_frameworks_as_people_write_them(text: str, name: str) -> None:

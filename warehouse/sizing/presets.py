@@ -20,12 +20,15 @@ class Preset:
         source: where the defaults are documented.
         fields: of `Setup`, for every method.
         by_method: further fields for one method.
+        upcasts: whether full fine-tuning under FSDP holds fp32 parameters: accelerate casts what
+            trains up under mixed precision, so that it takes 20 bytes a parameter over all GPUs.
     """
 
     name: str
     source: str
     fields: Mapping[str, Any]
     by_method: Mapping[str, Mapping[str, Any]]
+    upcasts: bool = False
 
 
 _NF4: Final = {"quant": "nf4"}
@@ -34,15 +37,23 @@ PRESETS: Final[dict[str, Preset]] = {
     for p in (
         Preset(
             "transformers",
-            "transformers docs, TrainingArguments; peft docs, prepare_model_for_kbit_training",
+            "transformers docs, TrainingArguments with bf16: autocast; peft docs, k-bit training",
+            {"attention": "sdpa", "loss_impl": "standard", "packing": False, "autocast": True},
+            {"qlora": _NF4 | {"kbit_fp32": True}},
+            upcasts=True,
+        ),
+        Preset(
+            "peft",
+            "peft examples and benchmarks: a plain loop without autocast, adapters in fp32",
             {"attention": "sdpa", "loss_impl": "standard", "packing": False},
             {"qlora": _NF4 | {"kbit_fp32": True}},
         ),
         Preset(
             "trl",
             "huggingface.co/docs/trl SFTConfig: gradient_checkpointing true, chunked loss",
-            {"attention": "sdpa", "loss_impl": "chunked", "packing": False},
+            {"attention": "sdpa", "loss_impl": "chunked", "packing": False, "autocast": True},
             {"qlora": _NF4 | {"kbit_fp32": True}},
+            upcasts=True,
         ),
         Preset(
             "axolotl",
@@ -52,6 +63,7 @@ PRESETS: Final[dict[str, Preset]] = {
                 "fast_kernels": True,
             },
             {"qlora": _NF4 | {"kbit_fp32": False}},
+            upcasts=True,
         ),
         Preset(
             "torchtune",
@@ -77,8 +89,9 @@ PRESETS: Final[dict[str, Preset]] = {
         Preset(
             "llama-factory",
             "llamafactory.readthedocs.io: cutoff_len, upcast of layer norms, flash_attn auto",
-            {"attention": "sdpa", "loss_impl": "standard", "packing": False},
+            {"attention": "sdpa", "loss_impl": "standard", "packing": False, "autocast": True},
             {"qlora": _NF4 | {"kbit_fp32": True}},
+            upcasts=True,
         ),
         Preset(
             "ms-swift",
@@ -88,6 +101,7 @@ PRESETS: Final[dict[str, Preset]] = {
                 "allocator_slack": 1.8,
             },
             {"qlora": _NF4 | {"kbit_fp32": True}},
+            upcasts=True,
         ),
         Preset(
             "fsdp-qlora",
@@ -136,11 +150,11 @@ PRESETS: Final[dict[str, Preset]] = {
 }  # fmt: skip
 
 ALIASES: Final = {
-    "fms-acceleration": "transformers", "fitcheck": "transformers", "peft": "transformers",
+    "fms-acceleration": "transformers", "fitcheck": "peft",
     "qwen-finetune": "transformers", "swift": "ms-swift", "llamafactory": "llama-factory",
     "chatglm": "transformers", "hf": "transformers",
-    "galore": "transformers", "liger": "transformers", "minicpm": "transformers",
-    "minicpm-v": "deepspeed", "thudm": "transformers", "diffusers": "transformers",
+    "galore": "peft", "liger": "transformers", "minicpm": "transformers",
+    "minicpm-v": "deepspeed", "thudm": "transformers", "diffusers": "peft",
     "torchao": "torchtune", "fsdp_qlora": "fsdp-qlora", "badam": "llama-factory",
 }  # fmt: skip
 _FIELDS: Final = frozenset(f.name for f in fields(Setup))
@@ -172,6 +186,13 @@ def preset_fields(preset: Preset, method: str) -> dict[str, Any]:
     return made
 
 
+def fsdp_fields(preset: Preset, method: str, sharding: str | None) -> dict[str, Any]:
+    """The precision that a framework gives full fine-tuning under FSDP, where it changes it."""
+    if preset.upcasts and method == "full" and sharding == "fsdp":
+        return {"weight_dtype": "fp32", "compute_dtype": "bf16", "autocast": True}
+    return {}
+
+
 def make_setup(framework: str, method: str, **changes: Any) -> Setup:
     """A set-up with a framework's defaults and some fields changed.
 
@@ -181,4 +202,6 @@ def make_setup(framework: str, method: str, **changes: Any) -> Setup:
     unknown = set(changes) - _FIELDS
     if unknown:
         raise SizingError(f"a set-up has no field {', '.join(sorted(unknown))}")
-    return Setup(**(preset_fields(find_preset(framework), method) | changes))
+    preset = find_preset(framework)
+    sharded = fsdp_fields(preset, method, changes.get("sharding"))
+    return Setup(**(preset_fields(preset, method) | sharded | changes))

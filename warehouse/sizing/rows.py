@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from warehouse.sizing.errors import SizingError
-from warehouse.sizing.presets import find_preset, preset_fields
+from warehouse.sizing.presets import find_preset, fsdp_fields, preset_fields
 from warehouse.sizing.setup import METHODS, QUANT_BITS, Setup
 
 METRIC: Final = {
@@ -167,7 +167,8 @@ def setup_from_row(row: Mapping[str, str]) -> Setup:
     kind = METHOD_KIND.get(method, method)
     if kind not in METHODS and (_text(row, "lora_rank") or _text(row, "lora_targets")):
         kind = "lora"
-    made = preset_fields(find_preset(_text(row, "framework") or "transformers"), kind)
+    preset = find_preset(_text(row, "framework") or "transformers")
+    made = preset_fields(preset, kind) | fsdp_fields(preset, kind, _text(row, "sharding").lower())
     if trace:
         # The tracer's model is bf16 under flash attention, quantised without k-bit preparation,
         # its optimiser goes tensor by tensor. On the meta device peft never casts an adapter to

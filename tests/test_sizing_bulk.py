@@ -7,6 +7,8 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.evidence import ROOT
 from warehouse.sizing.bulk import OUTPUT, approximate, size_rows
@@ -101,6 +103,8 @@ BAD = [
     ({"seq_len": "12.5"}, "not a whole number"),
     ({"micro_batch": "-1"}, "micro_batch is -1"),
     ({"gpus": "0"}, "gpus is 0"),
+    ({"gpus": "inf"}, "beyond any job"),
+    ({"seq_len": "nan"}, "beyond any job"),
     ({"model": "no/such", "model_base": "", "params_b": ""}, "not known"),
     ({"model": "", "model_base": "", "params_b": ""}, "names no model"),
     ({"params_b": "big", "model": "no/such", "model_base": ""}, "not a number"),
@@ -129,6 +133,24 @@ def test_bad_rows_do_not_stop_the_rest() -> None:
     made = size(*rows)
     assert len(made) == len(rows)
     assert [bool(row["error"]) for row in made] == [False, *[True] * len(BAD), False]
+
+
+WORDS = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(
+        ["0", "-1", "nan", "1e300", "true", "none", "all-linear", "8", "q,v", "fp32 ("]
+    ),
+    st.sampled_from(sorted({*RUN.values(), *TRACE.values()})),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from(sorted({*RUN, *TRACE})), WORDS))
+def test_no_words_stop_the_rest(row: dict[str, str]) -> None:
+    first, second = size(row, RUN)
+    assert bool(first["error"]) != bool(first["predicted_gib"])
+    assert "\n" not in first["error"].strip() or "\n" in "".join(row.values())
+    assert second["error"] == ""
 
 
 def test_notes_state_settings() -> None:

@@ -21,6 +21,8 @@ METRIC: Final = {
     "estimate": "device", "": "device",
 }  # fmt: skip
 """The figure that a `kind` asks for. Logs that name none mostly print reserved memory."""
+LARGEST: Final = 1e9
+"""No count of a job is larger."""
 EMPTY: Final = frozenset({"", "unknown", "not stated", "n/a", "none stated"})
 
 METHOD_KIND: Final = {
@@ -98,9 +100,12 @@ def number(row: Mapping[str, str], column: str) -> float | None:
     if not text:
         return None
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         raise SizingError(f"{column} is {text!r}, not a number") from None
+    if not -LARGEST <= value <= LARGEST:  # NaN and infinity too
+        raise SizingError(f"{column} is {text}, beyond any job")
+    return value
 
 
 def _whole(row: Mapping[str, str], column: str) -> int | None:

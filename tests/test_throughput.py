@@ -388,3 +388,31 @@ def test_rows_are_sized_at_two_thousand_a_second():
             size_row(row, MODELS, CARDS)
         best = min(best, time.perf_counter() - start)
     assert best < 0.5
+
+
+NUMBERS = st.one_of(
+    st.sampled_from(["", "0", "1", "8", "64", "4096", "1e9", "1e300", "nan", "-1", "x", "2.5"])
+)
+TEXTS = st.one_of(
+    st.sampled_from(
+        ["", "NVLink", "PCIe old", "24x100 Gb", "TP0 PP0 CP0 EP0", "FSDP9999 TP64", "ZeRO-3",
+         "submission dependent", "fp8/fp4 mixed", "nvfp4", "about 0 each, unpacked", "99.99"]
+    ),
+    st.text(max_size=12),
+)  # fmt: skip
+
+
+@given(
+    st.dictionaries(st.sampled_from(["params_b", "gpus", "nodes", "seq_len", "micro_batch",
+                                     "global_batch", "active_params_b"]), NUMBERS),
+    st.dictionaries(st.sampled_from(["model", "method", "interconnect", "precision", "sharding",
+                                     "grad_checkpointing", "framework", "note"]), TEXTS),
+)  # fmt: skip
+@settings(max_examples=500, deadline=None)
+def test_no_row_stops_the_rest(numbers, texts):
+    result = size_row(ROW | numbers | texts, MODELS, CARDS)
+    if result["error"] is None:
+        low, likely, high = (
+            result[f"tokens_per_s_per_gpu_{name}"] for name in ("low", "likely", "high")
+        )
+        assert 0 <= low <= likely <= high < math.inf

@@ -51,6 +51,8 @@ GRAPHED_RELEASE: Final = (26, 6)
 """First Megatron-Bridge release that trains mixtures without waiting for the router's counts."""
 FP4_ROUND: Final = (5, 1)
 """First MLPerf Training round whose programs for NVIDIA cards train in fp4 (NVFP4)."""
+LARGEST: Final = 1e9
+"""No cell holds more: GPUs, tokens of a sample, samples of a batch, billions of parameters."""
 SIZE_TOLERANCE: Final = 0.15
 """Log distance between stated and known parameters beyond which a name is another model's."""
 
@@ -138,6 +140,8 @@ def _number(row: Mapping[str, object], name: str) -> float | None:
         raise SizingError(f"{name} is {text!r}, not a number") from None
     if not math.isfinite(value) or value <= 0:
         raise SizingError(f"{name} is {text!r}, not a positive number")
+    if value > LARGEST:
+        raise SizingError(f"{name} is {text!r}, beyond any run")
     return value
 
 
@@ -364,7 +368,7 @@ def _lengths(row: Mapping[str, object], note: str, micro: float) -> tuple[float,
     if stated and "unpacked" not in note:
         return cap, 1.0
     each = re.search(r"about (\d+)(?: tokens)? each", note)
-    mean = min(cap, float(each[1]) if each else UNPACKED_TOKENS)
+    mean = min(cap, max(1.0, float(each[1])) if each else UNPACKED_TOKENS)
     longest = min(cap, mean * (1.0 + PADDING_GROWTH * math.log2(max(1.0, micro))))
     return longest, mean / longest
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.evidence import ROOT, SHARED, needs_evidence
 from warehouse.sizing.errors import SizingError
@@ -133,6 +135,34 @@ def test_a_bad_row_is_refused_in_one_line(row: dict[str, str]) -> None:
     with pytest.raises(SizingError) as caught:
         ModelSpec.from_row(row)
     assert "\n" not in str(caught.value)
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 300), st.floats(), st.text(max_size=5),
+    st.lists(st.integers(0, 9), max_size=3), st.sampled_from([2**70, {}, ["linear_attention"]]),
+)  # fmt: skip
+KEYS = sorted({
+    *LLAMA, "head_dim", "num_experts", "num_experts_per_tok", "n_shared_experts", "kv_lora_rank",
+    "qk_rope_head_dim", "layer_types", "full_attention_interval", "first_k_dense_replace",
+    "interleave_moe_layer_step", "mlp_only_layers", "text_config", "vision_config",
+    "attention_bias", "multi_query_group_num", "multi_query_attention", "num_decoder_layers", "torch_dtype",
+})  # fmt: skip
+TYPES = st.sampled_from(["llama", "qwen3_next", "mixtral", "deepseek_v3", "t5", "falcon", "vit"])
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYS), VALUES), TYPES)
+def test_any_config_is_read_or_refused(change: dict[str, Any], model_type: str) -> None:
+    refusal = ""
+    try:
+        spec = ModelSpec.from_config(LLAMA | {"model_type": model_type} | change, "some/model")
+    except SizingError as error:
+        refusal = str(error)
+    if refusal:
+        assert refusal.startswith("some/model")
+        assert "\n" not in refusal
+    else:
+        assert 0 < spec.params_active <= spec.params_total
 
 
 def test_a_config_must_be_an_object() -> None:

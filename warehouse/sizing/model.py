@@ -580,7 +580,11 @@ class ModelSpec:
         Raises:
             SizingError: a size that every transformer has is missing or absurd.
         """
-        return _spec_from_config(config, hf_id)
+        try:
+            return _spec_from_config(config, hf_id)
+        except SizingError as error:
+            text = str(error)
+            raise SizingError(text if text.startswith(hf_id) else f"{hf_id}: {text}") from None
 
 
 PUBLISHED: Final[dict[str, dict[str, Any]]] = {
@@ -614,6 +618,8 @@ def _number(
         raise SizingError(f"{hf_id}: {column} is {text!r}, not a number") from None
 
 
+LARGEST: Final = 1e12
+"""No size of a model is larger."""
 _KEYS: Final = {
     "hidden_size": ("hidden_size", "n_embd", "d_model", "n_embed", "hidden_dim", "dim"),
     "num_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"),
@@ -646,15 +652,26 @@ def _pick(config: Mapping[str, Any], name: str) -> int | None:
             value = max(value, default=None)
             if value is None:
                 continue
-        if isinstance(value, (int, float)) and value == int(value):
-            return int(value)
-        raise SizingError(f"{key} is {value!r}, not a whole number")
+        return _checked(key, value)
     return None
+
+
+def _checked(key: str, value: object) -> int:
+    """A value as a whole number of a size that a model can have."""
+    if isinstance(value, (int, float)) and -LARGEST < value < LARGEST and value == int(value):
+        return int(value)
+    raise SizingError(f"{key} is {value!r}, not a whole number")
+
+
+def _whole(config: Mapping[str, Any], key: str, default: int) -> int:
+    """A whole number of a config; the default where it is absent, null, zero or false."""
+    value = config.get(key)
+    return _checked(key, value) if value else default
 
 
 def _spec_from_config(config: Mapping[str, Any], hf_id: str) -> ModelSpec:
     if not isinstance(config, Mapping):
-        raise SizingError(f"{hf_id}: a config is a JSON object, not {type(config).__name__}")
+        raise SizingError(f"a config is a JSON object, not {type(config).__name__}")
     for nested in ("text_config", "llm_config", "language_config", "thinker_config"):
         inner = config.get(nested)
         if isinstance(inner, Mapping) and inner:
@@ -670,35 +687,32 @@ def _spec_from_config(config: Mapping[str, Any], hf_id: str) -> ModelSpec:
             return replace(
                 spec,
                 vision_params=_tower_params(vision),
-                patch_size=int(vision.get("patch_size") or 14),
+                patch_size=_whole(vision, "patch_size", 14),
             )
     model_type = str(config.get("model_type") or "llama").lower()
     model_type = ALIASES.get(model_type, model_type)
     traits = TRAITS.get(model_type, TRAITS["llama"])
-    try:
-        hidden = _pick(config, "hidden_size")
-        layers = _pick(config, "num_layers")
-        heads = _pick(config, "num_heads")
-        inter = _pick(config, "intermediate_size")
-        vocab = _pick(config, "vocab_size")
-        experts = _pick(config, "experts") or 0
-        per_token = _pick(config, "experts_per_token") or 0
-        moe_inter = _pick(config, "moe_intermediate_size")
-        max_position = _pick(config, "max_position")
-    except SizingError as error:
-        raise SizingError(f"{hf_id}: {error}") from None
+    hidden = _pick(config, "hidden_size")
+    layers = _pick(config, "num_layers")
+    heads = _pick(config, "num_heads")
+    inter = _pick(config, "intermediate_size")
+    vocab = _pick(config, "vocab_size")
+    experts = _pick(config, "experts") or 0
+    per_token = _pick(config, "experts_per_token") or 0
+    moe_inter = _pick(config, "moe_intermediate_size")
+    max_position = _pick(config, "max_position")
     for name, value in (("hidden_size", hidden), ("num_hidden_layers", layers),
                         ("num_attention_heads", heads)):  # fmt: skip
         if value is None or value < 1:
-            raise SizingError(f"{hf_id}: the config has no {name}")
+            raise SizingError(f"the config has no {name}")
     assert hidden is not None
     assert layers is not None
     assert heads is not None
     head_dim = config.get("head_dim") or config.get("d_kv") or hidden // heads
     if not isinstance(head_dim, int) or head_dim < 1:
-        raise SizingError(f"{hf_id}: head_dim is {head_dim!r}, not a positive whole number")
+        raise SizingError(f"head_dim is {head_dim!r}, not a positive whole number")
     if model_type == "mpt" and isinstance(config.get("expansion_ratio"), int):
-        inter = inter or hidden * int(config["expansion_ratio"])
+        inter = inter or hidden * _whole(config, "expansion_ratio", 4)
     inter = inter or 4 * hidden
     vocab = vocab or 0
     kv_heads = _kv_heads(config, model_type, heads)
@@ -712,8 +726,8 @@ def _spec_from_config(config: Mapping[str, Any], hf_id: str) -> ModelSpec:
         tied = True
     is_moe_type = experts > 1
     moe_width = moe_inter or inter
-    shared = int(config.get("n_shared_experts") or 0)
-    shared_width = int(config.get("shared_expert_intermediate_size") or 0)
+    shared = _whole(config, "n_shared_experts", 0)
+    shared_width = _whole(config, "shared_expert_intermediate_size", 0)
     if is_moe_type:
         if model_type == "qwen2_moe":
             shared_width = shared_width or inter
@@ -724,15 +738,15 @@ def _spec_from_config(config: Mapping[str, Any], hf_id: str) -> ModelSpec:
         elif shared:
             shared_width = shared * moe_width
     dense_layers, dense_width = _dense_layers(config, layers, inter)
-    latent = int(config.get("kv_lora_rank") or 0)
-    rope_dim = int(config.get("qk_rope_head_dim") or 0)
+    latent = _whole(config, "kv_lora_rank", 0)
+    rope_dim = _whole(config, "qk_rope_head_dim", 0)
     if latent:
-        head_dim = int(config.get("qk_nope_head_dim") or 128) + rope_dim
+        head_dim = _whole(config, "qk_nope_head_dim", 128) + rope_dim
         kv_heads = heads
     decoder_layers = 0
     if model_type in {"t5", "whisper"}:
-        decoder_layers = int(
-            config.get("num_decoder_layers") or config.get("decoder_layers") or layers
+        decoder_layers = _whole(
+            config, "num_decoder_layers", _whole(config, "decoder_layers", layers)
         )
     linear_layers = 0
     kinds = config.get("layer_types")
@@ -740,7 +754,7 @@ def _spec_from_config(config: Mapping[str, Any], hf_id: str) -> ModelSpec:
         if isinstance(kinds, list) and len(kinds) == layers:
             linear_layers = sum(1 for kind in kinds if kind == "linear_attention")
         else:
-            every = int(config.get("full_attention_interval") or 4)
+            every = max(1, _whole(config, "full_attention_interval", 4))
             linear_layers = layers - layers // every
     if model_type == "vit":
         vocab = 0
@@ -764,10 +778,10 @@ def _spec_from_config(config: Mapping[str, Any], hf_id: str) -> ModelSpec:
         shared_intermediate_size=shared_width if is_moe_type else 0,
         dense_layers=dense_layers if is_moe_type else 0,
         dense_intermediate_size=dense_width if is_moe_type else 0,
-        q_lora_rank=int(config.get("q_lora_rank") or 0) if latent else 0,
+        q_lora_rank=_whole(config, "q_lora_rank", 0) if latent else 0,
         kv_lora_rank=latent,
         qk_rope_head_dim=rope_dim,
-        v_head_dim=int(config.get("v_head_dim") or head_dim) if latent else head_dim,
+        v_head_dim=_whole(config, "v_head_dim", head_dim) if latent else head_dim,
         linear_layers=linear_layers,
         decoder_layers=decoder_layers,
         patch_size=_patch_size(config, model_type),
@@ -786,12 +800,12 @@ def _kv_heads(config: Mapping[str, Any], model_type: str, heads: int) -> int:
     """Key/value heads under the names that configs use; all heads where none is given."""
     if model_type == "falcon":
         if config.get("new_decoder_architecture"):
-            return int(config.get("num_kv_heads") or 8)
+            return _whole(config, "num_kv_heads", 8)
         return 1 if config.get("multi_query", True) else heads
     if model_type == "gpt_bigcode":
         return 1 if config.get("multi_query", True) else heads
     if config.get("multi_query_attention") and config.get("multi_query_group_num"):
-        return int(config["multi_query_group_num"])  # ChatGLM
+        return _whole(config, "multi_query_group_num", heads)  # ChatGLM
     value = config.get("num_key_value_heads") or config.get("num_kv_heads")
     return int(value) if isinstance(value, int) and value > 0 else heads
 
@@ -831,12 +845,12 @@ def _traits_from(config: Mapping[str, Any], model_type: str, traits: Traits) -> 
 
 def _dense_layers(config: Mapping[str, Any], layers: int, inter: int) -> tuple[int, int]:
     """How many blocks of a mixture model are dense, and how wide their MLP is."""
-    first = int(config.get("first_k_dense_replace") or 0)
+    first = _whole(config, "first_k_dense_replace", 0)
     if first:
         return min(first, layers), inter
-    step = int(config.get("interleave_moe_layer_step") or 1)
+    step = _whole(config, "interleave_moe_layer_step", 1)
     if step > 1:
-        return layers - layers // step, int(config.get("intermediate_size_mlp") or inter)
+        return layers - layers // step, _whole(config, "intermediate_size_mlp", inter)
     only = config.get("mlp_only_layers")
     if isinstance(only, list) and only:
         return len(only), inter
@@ -850,13 +864,13 @@ def _tower_params(vision: Mapping[str, Any]) -> int:
     """
     try:
         hidden = _pick(vision, "hidden_size") or 0
-        layers = _pick(vision, "num_layers") or int(vision.get("depth") or 0)
+        layers = _pick(vision, "num_layers") or _whole(vision, "depth", 0)
         inter = _pick(vision, "intermediate_size") or 4 * hidden
     except SizingError:
         return 0
-    patch = int(vision.get("patch_size") or 14)
-    image = int(vision.get("image_size") or 336)
-    channels = int(vision.get("num_channels") or 3)
+    patch = _whole(vision, "patch_size", 14)
+    image = _whole(vision, "image_size", 336)
+    channels = _whole(vision, "num_channels", 3)
     positions = (image // patch) ** 2 + 1
     block = 4 * hidden * (hidden + 1) + inter * (hidden + 1) + hidden * (inter + 1) + 4 * hidden
     return layers * block + channels * patch**2 * hidden + (positions + 5) * hidden
@@ -997,7 +1011,7 @@ def build_blocks(spec: ModelSpec) -> tuple[tuple[Block, int], ...]:
         linear, linear_small = _linear_attention(spec)
         small = linear_small + t.norms * norm
         parts.append((Block((*linear, *mixture), small + extra, "linear"), spec.linear_layers))
-    return tuple((block, count) for block, count in parts if count)
+    return tuple((block, count) for block, count in parts if count > 0)
 
 
 @lru_cache(maxsize=1024)

@@ -145,7 +145,8 @@ KEYS = sorted({
     *LLAMA, "head_dim", "num_experts", "num_experts_per_tok", "n_shared_experts", "kv_lora_rank",
     "qk_rope_head_dim", "layer_types", "full_attention_interval", "first_k_dense_replace",
     "interleave_moe_layer_step", "mlp_only_layers", "text_config", "vision_config",
-    "attention_bias", "multi_query_group_num", "multi_query_attention", "num_decoder_layers", "torch_dtype",
+    "attention_bias", "multi_query_group_num", "multi_query_attention", "num_decoder_layers",
+    "torch_dtype",
 })  # fmt: skip
 TYPES = st.sampled_from(["llama", "qwen3_next", "mixtral", "deepseek_v3", "t5", "falcon", "vit"])
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from flows.refresh import OnResult, ScopeResult, Summary
+    from flows.refresh import OnResult, ScopeResult
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -125,6 +125,7 @@ def limited(limit: int | None, form: str, default: int) -> int | None:
 def refresh(providers: tuple[str, ...], data: Path, replay_dir: Path | None, offline: bool) -> None:
     """Collect prices (all providers, or those named), keep them and publish."""
     from flows import refresh as night
+    from flows.reports import report, show_default_job
 
     if replay_dir is not None and offline:
         raise click.UsageError("--replay and --offline exclude each other")
@@ -143,6 +144,7 @@ def refresh(providers: tuple[str, ...], data: Path, replay_dir: Path | None, off
 def reparse(providers: tuple[str, ...], data: Path) -> None:
     """Derive history again from the archived answers with today's parsers."""
     from flows import refresh as night
+    from flows.reports import report
 
     with progress("parsing") as on_result:
         summary = night.reparse(data, providers, on_result=on_result)
@@ -183,60 +185,6 @@ def progress(verb: str) -> Iterator[OnResult]:
             bar.update(task, description=f"{verb}: {seen} scopes, last {where} {result.status}")
 
         yield on_result
-
-
-def report(summary: Summary, data: Path) -> None:
-    """Say on stderr what a run came to: one line per provider, in words."""
-    from itertools import groupby
-
-    for provider, some in groupby(
-        sorted(summary.results, key=lambda r: r.provider), lambda r: r.provider
-    ):
-        click.echo(describe_provider(provider, list(some)), err=True)
-    if summary.rates_error:
-        click.echo(f"exchange rates: {summary.rates_error}; the last known ones serve", err=True)
-    if summary.baseline_offers:
-        click.echo(
-            f"baseline: {summary.baseline_offers} bundled offers loaded with the dates on which"
-            " they were seen; live prices replace them scope by scope",
-            err=True,
-        )
-    for finding in summary.findings:
-        click.echo(f"note: {finding.check}: {finding.detail}", err=True)
-    click.echo(f"published: {data / 'prices.duckdb'}", err=True)
-
-
-def describe_provider(provider: str, results: list[ScopeResult]) -> str:
-    """Say in one line what a provider's scopes came to."""
-    ok = [r for r in results if r.status == "ok"]
-    rest = [r for r in results if r.status != "ok"]
-    parts = []
-    if ok:
-        offers, changes = sum(r.offers for r in ok), sum(r.changes for r in ok)
-        parts.append(f"{offers} offers, {changes} changes")
-        if withdrawn := sum(r.withdrawals for r in ok):
-            parts.append(f"{withdrawn} withdrawn")
-        if rejects := sum(r.rejects for r in ok):
-            parts.append(f"{rejects} rows refused")
-        if truncated := [r.scope for r in ok if r.truncated]:
-            parts.append(f"cut short: {', '.join(filter(None, truncated)) or 'yes'}")
-    for status in ("failed", "held", "skipped"):
-        some = [r for r in rest if r.status == status]
-        if some:
-            of = f" {len(some)} of {len(results)} scopes" if len(results) > 1 else ""
-            parts.append(f"{status}{of}: {some[0].error}")
-    return f"{provider}: {'; '.join(parts)}"
-
-
-def show_default_job(data: Path) -> None:
-    """Print the ranking for the default job, and what to type next."""
-    from flows.jobs import DEFAULT_JOB, find_job
-
-    print_costs(data, find_job(DEFAULT_JOB), form="table", limit=10)
-    click.echo(
-        "\nNext: tunecost cost --model Qwen2.5-7B --method lora --tokens 20e6"
-        "  ·  tunecost prices --gpu H100  ·  tunecost status  ·  tunecost --help"
-    )
 
 
 # --- looking ----------------------------------------------------------------------------------
@@ -340,6 +288,7 @@ def prices(
 ) -> None:
     """Show current prices, cheapest per GPU-hour first."""
     from flows.costs import Filters, to_rows
+    from flows.reports import check_names
     from flows.show import age, print_rows, usd
     from warehouse.reader import open_published
 
@@ -411,6 +360,7 @@ def history(
 ) -> None:
     """Show every price of an offer with the time for which it held, newest first."""
     from flows.costs import Filters, to_rows
+    from flows.reports import check_names
     from flows.show import print_rows, usd
     from warehouse.reader import open_published
 
@@ -456,40 +406,6 @@ def history(
         click.echo(f"{len(rows)} of {total} spans; --limit N shows more", err=True)
 
 
-def check_names(
-    connection: Any, providers: tuple[str, ...], gpus: tuple[str, ...], markets: tuple[str, ...]
-) -> None:
-    """Refuse a provider, GPU or market that the published file does not know.
-
-    Raises:
-        UsageError: with the nearest names.
-    """
-    import difflib
-
-    from flows.refresh import UsageError
-
-    wanted = {
-        "provider": (providers, "select distinct provider from staging.offers"),
-        "GPU": (gpus, "select gpu from marts.gpus"),
-        "market": (
-            markets,
-            "from (values ('on_demand'), ('spot'), ('reserved'), ('capacity_block'))",
-        ),
-    }
-    for kind, (names, query) in wanted.items():
-        if not names:
-            continue
-        known = {row[0].lower(): row[0] for row in connection.execute(query).fetchall()}
-        for name in names:
-            lower = name.lower()
-            if lower in known or any(k.startswith(f"{lower}-") for k in known):
-                continue
-            near = difflib.get_close_matches(lower, known, n=3, cutoff=0.4)
-            near += [k for k in known if lower in k and k not in near][:3]
-            hint = f"; did you mean {', '.join(known[n] for n in near)}?" if near else ""
-            raise UsageError(f"unknown {kind} {name!r}{hint}")
-
-
 @app.command()
 @click.argument("query")
 @data_option
@@ -526,6 +442,9 @@ def sql(query: str, data: Path, form: str) -> None:
 @click.option("--keep-days", type=float, help="Days that data and checkpoints are kept after.")
 @click.option("--sessions", type=int, help="Starts; fine-tuning is stop-and-go.")
 @click.option("--idle-hours", type=float, help="Gap between two sessions.")
+@click.option(
+    "--checkpoint-minutes", type=float, help="Work between saves; Young's optimum if not given."
+)
 @offer_filters
 @click.option("--max-hours", type=click.FloatRange(min=0), help="Done within so many hours.")
 @click.option(
@@ -536,6 +455,12 @@ def sql(query: str, data: Path, form: str) -> None:
     multiple=True,
     type=click.Choice(["ssh", "docker", "jupyter", "nvlink", "persistent-storage", "availability"]),
 )
+@click.option(
+    "--deadline-hours",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Drop what likely takes longer; add the probability to finish in time.",
+)
+@click.option("--explain", help="Print one bill line by line: an offer_id, a sku, or provider/sku.")
 @limit_option(15)
 @data_option
 @format_option
@@ -549,6 +474,8 @@ def cost(
     max_hours: float | None,
     max_age_hours: float | None,
     needs: tuple[str, ...],
+    deadline_hours: float | None,
+    explain: str | None,
     limit: int | None,
     data: Path,
     form: str,
@@ -557,12 +484,22 @@ def cost(
     """Rank every offer by what the job would cost on it, cheapest first."""
     from flows.costs import Filters
     from flows.jobs import DEFAULT_JOB, find_job
+    from flows.reports import print_costs
 
     job, extra = build_job(job_name or DEFAULT_JOB, is_default=job_name is None, stated=stated)
     if job is None:
         job = find_job(job_name or DEFAULT_JOB)
     filters = Filters(providers, regions, countries, markets, gpus, max_hours, max_age_hours, needs)
-    print_costs(data, job, form=form, limit=limited(limit, form, 15), filters=filters, models=extra)
+    print_costs(
+        data,
+        job,
+        form=form,
+        limit=limited(limit, form, 15),
+        filters=filters,
+        models=extra,
+        deadline_hours=deadline_hours,
+        explain=explain,
+    )
 
 
 def build_job(
@@ -608,67 +545,6 @@ def method_defaults(method: str) -> dict[str, str]:
     return {name: row[name] for name in names}
 
 
-def print_costs(
-    data: Path,
-    job: dict[str, str],
-    *,
-    form: str,
-    limit: int | None,
-    filters: Any = None,
-    models: Any = None,
-) -> None:
-    """Rank offers for a job and print them, with the band, the reasons and the ages.
-
-    Raises:
-        UsageError: nothing can run the job, with the reason.
-    """
-    from flows.costs import Filters, explain_nothing, rank
-    from flows.jobs import describe
-    from flows.refresh import UsageError, load_models
-    from flows.show import age, print_rows, usd
-    from warehouse.reader import open_published
-
-    filters = filters or Filters()
-    with open_published(data) as connection:
-        check_names(connection, filters.providers, filters.gpus, filters.markets)
-        rows = rank(connection, job, models or load_models(), filters)
-        if not rows and form == "table":
-            raise UsageError(explain_nothing(connection, filters))
-    total = len(rows)
-    rows = rows[:limit]
-    if form != "table":
-        print_rows(rows, form)
-        return
-    click.echo(f"{describe(job)}: {total} offers can run it, cheapest first (likely, low – high)")
-    print_rows(
-        [
-            row
-            | {
-                "cost": usd(row["cost_usd"]),
-                "band": f"{usd(row['cost_usd_low'])} – {usd(row['cost_usd_high'])}",
-                "machine": f"{row['gpu_count']:g} × {row['gpu']}",
-                "time": f"{row['hours']:.1f} h",
-                "where": " ".join(filter(None, [row["sku"], row["region"], row["tier"]])),
-                "age": age(row["age_hours"]) + (" baseline" if row["is_baseline"] else ""),
-                "unknown": ", ".join(row["unknown_terms"]) or "–",
-            }
-            for row in rows
-        ],
-        "table",
-        {
-            "cost": "cost",
-            "band": "band",
-            "machine": "machine",
-            "time": "time",
-            "market": "market",
-            "provider": "provider",
-            "where": "offer",
-            "unknown": "assumed (not stated)",
-            "age": "price seen",
-        },
-    )
-
-
 @app.command()
 @click.option(
     "--jobs", "jobs_file", type=click.Path(path_type=Path), help="Size every row of a CSV."
@@ -706,6 +582,7 @@ def size(
     """Show the memory that a job needs, by term and phase, and which cards hold it."""
     from flows.jobs import find_model, read_config
     from flows.refresh import load_cards, load_models
+    from flows.reports import find_card, print_size, print_sized_file
     from flows.sizes import build_setup, size_file
     from flows.sizes import describe as describe_size
 
@@ -725,101 +602,6 @@ def size(
         from flows.show import print_rows
 
         print_rows([result] if form == "json" else result["cards"], form)
-
-
-def print_sized_file(rows: Iterator[dict[str, Any]], form: str) -> None:
-    """Print sized rows as they come: a bulk run is piped, and may be long."""
-    import csv
-
-    from flows.show import flat, print_rows
-
-    if form != "csv":
-        print_rows(list(rows), form)
-        return
-    writer = None
-    for row in rows:
-        if writer is None:
-            writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(row)
-        writer.writerow([flat(value) for value in row.values()])
-
-
-def find_card(name: str, cards: Any) -> str:
-    """Return the name of a card, in any case.
-
-    Raises:
-        UsageError: no such card, with the nearest names.
-    """
-    import difflib
-
-    from flows.refresh import UsageError
-
-    known: dict[str, str] = {card.lower(): card for card in cards}
-    if name.lower() in known:
-        return known[name.lower()]
-    near = [known[k] for k in known if k.startswith(name.lower())][:4]
-    near = near or [known[k] for k in difflib.get_close_matches(name.lower(), known, 3, 0.4)]
-    raise UsageError(
-        f"unknown GPU {name!r}" + (f"; did you mean {', '.join(near)}?" if near else "")
-    )
-
-
-def print_size(result: dict[str, Any]) -> None:
-    """Print one sized job for a person."""
-    from flows.jobs import count
-    from flows.show import print_rows
-
-    trained = f"{count(result['params_trainable'])} of {count(result['params_total'])} parameters"
-    click.echo(
-        f"{result['model']}, {result['method']} ({result['framework']} defaults),"
-        f" {trained} trained;"
-        f" {result['micro_batch']} × {result['seq_len']} tokens on {result['gpus']} GPU,"
-        f" checkpointing {result['grad_checkpointing']}, {result['optimizer']}\n"
-    )
-    phases = [{"phase": name} | terms for name, terms in result["phases_gib"].items()]
-    terms = [t for t in phases[0] if t != "phase" and any(row[t] > 0 for row in phases)]
-    for row in phases:
-        row["phase"] += "  ◀ peak" if row["phase"] == result["peak_phase"] else ""
-        row.update({t: f"{row[t]:.2f}" for t in terms})
-    print_rows(phases, "table", {"phase": "GiB per GPU"} | {t: t for t in terms})
-    click.echo()
-    for metric, band in result["peaks_gib"].items():
-        what = {
-            "live": "live tensors",
-            "allocated": "allocated (torch)",
-            "reserved": "reserved (torch)",
-            "device": "device (nvidia-smi)",
-        }[metric]
-        click.echo(
-            f"{what:20} {band['likely']:8.2f} GiB   90 %: {band['low']:.2f} – {band['high']:.2f}"
-        )
-    level = f"{result['safety_level']:.0%}"
-    click.echo(f"\nA card must hold {result['needed_gib']:.2f} GiB ({level} of runs fit).")
-    smallest = result["smallest"]
-    if smallest is None:
-        click.echo("No card holds it on up to 8 GPUs; the reasons are below.")
-    else:
-        layout = f"{smallest['gpus']} × {smallest['gpu']}"
-        click.echo(
-            f"Smallest that fits: {layout} ({smallest['sharding']}, checkpointing"
-            f" {smallest['grad_checkpointing']}), micro-batch up to"
-            f" {smallest['largest_micro_batch']}, sequences up to {smallest['largest_seq_len']}.\n"
-        )
-    print_rows(
-        result["cards"],
-        "table",
-        {
-            "gpu": "GPU",
-            "usable_gib": "usable GiB",
-            "gpus": "n",
-            "sharding": "sharding",
-            "grad_checkpointing": "checkpointing",
-            "needed_gib": "needs GiB",
-            "largest_micro_batch": "micro-batch ≤",
-            "largest_seq_len": "sequence ≤",
-            "reason": "why not",
-        },
-    )
 
 
 # --- handing on -------------------------------------------------------------------------------

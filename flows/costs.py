@@ -94,8 +94,7 @@ def rank(
     jobs = next(r for r in load_relations() if r.full_name == "seeds.jobs")
     connection.execute(f"create temp table custom_jobs as {jobs.sql}")
     connection.execute(
-        "create temp table custom_hours as"
-        " from marts.hours_of('custom_plans', 'custom_jobs')"
+        "create temp table custom_hours as from marts.hours_of('custom_plans', 'custom_jobs')"
     )
     connection.execute("create temp table custom_egress as from marts.egress_of('custom_plans')")
     where, values = filters.where()

@@ -84,7 +84,10 @@ def make_job(stated: Mapping[str, Any], base: Mapping[str, str]) -> dict[str, st
     Raises:
         UsageError: an amount that is not above zero, or half of what makes an amount.
     """
-    positive = ("tokens", "rows", "length", "epochs", "seq_len", "lora_rank", "sessions")
+    positive = (
+        "tokens", "rows", "length", "epochs", "seq_len", "lora_rank", "sessions",
+        "checkpoint_minutes",
+    )  # fmt: skip
     for name in positive:
         if (value := stated.get(name)) is not None and value <= 0:
             raise UsageError(f"--{name.replace('_', '-')} must be above 0, not {value:g}")

@@ -99,6 +99,65 @@ def test_rows_times_length_times_epochs_are_tokens(filled: Path) -> None:
     assert "4.096M tokens" in by_rows
 
 
+def test_a_bill_is_explained_line_by_line(filled: Path) -> None:
+    rows = json.loads(ok("cost", "--format", "json", data=filled))
+    for market in ("on_demand", "spot"):
+        row = next(r for r in rows if r["market"] == market)
+        lines = json.loads(
+            ok("cost", "--explain", row["offer_id"], "--format", "json", data=filled)
+        )
+        items = {line["item"]: line for line in lines}
+        parts = ["compute", "between sessions", "storage", "egress", "ingress", "assumed"]
+        parts += ["spot rework"] if market == "spot" else []
+        total = sum(items[part]["usd"] or 0 for part in parts)
+        assert total == pytest.approx(items["likely cost"]["usd"])
+        assert items["likely cost"]["usd"] == pytest.approx(row["cost_usd"])
+        assert items["compute"]["source"].startswith("https://")
+        assert items["compute"]["seen"] == row["observed_at"][:10]
+
+
+def test_every_ranked_offer_can_be_explained(filled: Path) -> None:
+    from flows.costs import Filters, rank
+    from flows.explain import explain_bill
+    from flows.jobs import DEFAULT_JOB, find_job
+    from flows.refresh import load_models
+    from warehouse.reader import open_published
+
+    with open_published(filled) as connection:
+        rows = rank(connection, find_job(DEFAULT_JOB), load_models(), Filters())
+        seen = set()
+        for row in rows:
+            kind = (row["provider"], row["market"], row["tier"])
+            if kind not in seen:
+                seen.add(kind)
+                lines = explain_bill(connection, row)
+                amounts = [line["usd"] or 0 for line in lines[:-1]]
+                assert sum(amounts) == pytest.approx(row["cost_usd"])
+        assert len(seen) > 25
+
+
+def test_a_deadline_drops_what_is_late_and_states_the_chance(filled: Path) -> None:
+    rows = json.loads(ok("cost", "--deadline-hours", "2", "--format", "json", data=filled))
+    assert all(row["hours"] <= 2 for row in rows)
+    assert all(0 <= row["finish_probability"] <= 1 for row in rows)
+    sure = [row for row in rows if row["market"] == "on_demand" and row["hours_high"] <= 2]
+    assert sure
+    assert all(row["finish_probability"] == pytest.approx(1) for row in sure)
+    spot = [row for row in rows if row["market"] == "spot"]
+    assert any(row["finish_probability"] < 1 for row in spot)
+
+
+def test_rare_checkpoints_cost_more_on_spot(filled: Path) -> None:
+    def rework(*more: str) -> float:
+        rows = json.loads(
+            ok("cost", "--model", "Llama-3.1-8B", "--method", "lora", "--tokens", "1e9",
+               "--market", "spot", "--format", "json", *more, data=filled)
+        )  # fmt: skip
+        return float(sum(row["spot_rework_usd"] / row["cost_usd"] for row in rows) / len(rows))
+
+    assert rework() < rework("--checkpoint-minutes", "240")
+
+
 def test_an_unknown_model_goes_by_its_config(filled: Path, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(
@@ -189,6 +248,9 @@ BAD = [
     (["cost", "--model", "Qwen2.5-7B", "--tokens", "-5"], "must be above 0"),
     (["cost", "--tokens", "0"], "must be above 0"),
     (["cost", "--tokens", "nan"], "number of tokens"),
+    (["cost", "--checkpoint-minutes", "0"], "must be above 0"),
+    (["cost", "--explain", "no-such-offer"], "no ranked offer"),
+    (["cost", "--deadline-hours", "0.0001"], "finishes within"),
     (["cost", "--rows", "10"], "--rows and --length go together"),
     (["cost", "--config", "/nowhere/config.json"], "cannot read"),
     (["cost", "--provider", "azur"], "did you mean azure"),

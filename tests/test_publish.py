@@ -378,6 +378,34 @@ def test_spot_dearer_than_on_demand_is_never_recommended(tmp_path: Path) -> None
     assert rows == [("a", False), ("b", True)]
 
 
+def test_the_best_offers_are_the_best(filled: Path) -> None:
+    job = "job = 'llama-3.1-8b-qlora-10m'"
+    best = {
+        (choice, group): (offer, cost, hours)
+        for choice, group, offer, cost, hours in query(
+            filled,
+            "select choice, region_group, offer_id, cost_usd, hours"
+            f" from marts.best_offers where {job}",
+        )
+    }
+    costs = query(
+        filled,
+        "select cost_usd, hours, market, region_group, gpu from marts.cost_per_job"
+        f" where {job} and is_eligible",
+    )
+    assert best["cheapest", None][1] == min(c[0] for c in costs)
+    assert best["fastest", None][2] == min(c[1] for c in costs)
+    uninterrupted = min(c[0] for c in costs if c[2] == "on_demand")
+    assert best["cheapest without interruption", None][1] == uninterrupted
+    for group in {c[3] for c in costs} - {None}:
+        assert best["cheapest in region", group][1] == min(c[0] for c in costs if c[3] == group)
+    older = [g["gpu"] for g in seeds.load("gpus")
+             if g["released_year"] and int(g["released_year"]) <= 2021
+             and float(g["vram_gb"]) >= 40]  # fmt: skip
+    expected = min(c[0] for c in costs if c[4] in older)
+    assert best["best older high-VRAM card", None][1] == expected
+
+
 # --- putting it in place ---
 
 

@@ -8,10 +8,11 @@ with components as (
     select
         h.*,
         o.* exclude (class_id),
-        h.billed_hours * o.price_usd_per_hour as compute_usd,
-        greatest(0, h.billed_run_hours - h.billed_hours) * o.price_usd_per_hour
+        h.nodes * o.price_usd_per_hour as usd_per_hour,
+        h.billed_hours * h.nodes * o.price_usd_per_hour as compute_usd,
+        greatest(0, h.billed_run_hours - h.billed_hours) * h.nodes * o.price_usd_per_hour
             as spot_rework_usd,
-        h.billed_idle_hours * o.price_usd_per_hour as idle_usd,
+        h.billed_idle_hours * h.nodes * o.price_usd_per_hour as idle_usd,
         -- Disk that comes with the machine is paid with it while it runs.
         h.kept_gb_months
         + case when o.local_disk_gib * 1.073741824 >= h.stored_gb then 0
@@ -84,6 +85,7 @@ select
     tier,
     gpu,
     gpu_count,
+    nodes,
     gpu_label,
     interconnect,
     sharding,
@@ -97,16 +99,18 @@ select
     hours,
     hours_high,
     setup_hours,
+    train_hours_low,
     train_hours,
+    train_hours_high,
     billed_hours,
     least(
         cost_usd,
-        (billed_run_hours_low + billed_idle_hours) * price_usd_per_hour + stated_extras_usd
+        (billed_run_hours_low + billed_idle_hours) * usd_per_hour + stated_extras_usd
     ) as cost_usd_low,
     cost_usd,
     greatest(
         cost_usd,
-        (billed_run_hours_high + billed_idle_hours) * price_usd_per_hour
+        (billed_run_hours_high + billed_idle_hours) * usd_per_hour
         + stated_extras_usd + assumed_usd
     ) as cost_usd_high,
     compute_usd,

@@ -178,7 +178,7 @@ def fit_overhead(cases: Sequence[Case], large: bool) -> overhead.GpuClass:
         c
         for c in cases
         if c.metric in {"reserved", "device"}
-        and (overhead.gpu_class(c.row.get("gpu_model")) is overhead.LARGE) == large
+        and (overhead.gpu_class(c.row.get("gpu_model")) is not overhead.SMALL) == large
     ]
     counts = {k: len(v) for k, v in by(chosen, lambda c: c.framework + c.metric).items()}
     if len(chosen) < 10:
@@ -241,7 +241,7 @@ def leave_out(cases: Sequence[Case]) -> list[Case]:
         for c in group:
             setup = replace(c.found.setup, allocator_slack=0.0)
             found = replace(c.found, setup=setup)
-            card = fitted[overhead.gpu_class(c.row.get("gpu_model")) is overhead.LARGE]
+            card = fitted[overhead.gpu_class(c.row.get("gpu_model")) is not overhead.SMALL]
             likely = overhead.likely_gib(
                 found.peak.total / 2**30, found.dynamic, c.metric, setup, card
             )

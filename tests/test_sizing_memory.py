@@ -273,6 +273,15 @@ def test_vision_encoders_go_by_image() -> None:
     assert not_more(by_pixels.peak.total, larger.peak.total)
 
 
+def test_a_vision_language_model_brings_its_tower_and_its_image() -> None:
+    llava = MODELS["llava-hf/llava-1.5-7b-hf"]
+    setup = Setup(seq_len=512)
+    text = estimate(llava, setup).phases["forward_loss"]
+    image = estimate(llava, setup.but(image_px=336)).phases["forward_loss"]
+    assert text.weights > 2 * (llava.params_total + 324_487_168)
+    assert image.logits / text.logits == (512 + 24**2) / 512  # 336 / 14 = 24 patches a side
+
+
 # --- metrics, presets, refusals ---------------------------------------------------------------
 
 
@@ -280,7 +289,8 @@ def test_metrics_stack_up() -> None:
     found = estimate(LLAMA_8B, Setup(), "A100-80GB")
     live, allocated, reserved, device = (found.gib(metric) for metric in METRICS)
     assert live < allocated < reserved < device
-    assert estimate(LLAMA_8B, Setup(), "T4").gib("device") - allocated < device - allocated
+    over = {gpu: estimate(LLAMA_8B, Setup(), gpu).gib("device") for gpu in ("T4", "RTX-4090-24GB")}
+    assert over["T4"] < over["RTX-4090-24GB"] < device
 
 
 def test_an_unknown_metric_is_refused() -> None:

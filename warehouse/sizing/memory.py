@@ -219,7 +219,9 @@ class Estimate:
         step = self.phases["optimizer_step"]
         setup = self.setup
         elements = setup.tokens * self.model.vocab_size if forward.logits else 0
-        slack = setup.allocator_slack * forward.logits
+        # blocks that gradients and moments leave free serve the logits where the whole model trains
+        share = 1.0 if setup.is_adapter else 0.5
+        slack = setup.allocator_slack * share * forward.logits
         return overhead.Dynamic(
             elements / setup.tensor_parallel / GIB,
             (backward.activations + backward.temporaries) / GIB,
@@ -399,6 +401,7 @@ def _static(model: ModelSpec, key: WeightKey) -> Static:
         base = total * weight_bytes
     else:
         inside = sum(x.weights * n for x, n in linears if packed(x, key.experts))
+        inside += model.vision_params  # a tower is nearly all linear layers
         rest = total - inside
         base = inside * QUANT_BITS[key.quant] / 8 + rest * (4.0 if key.kbit_fp32 else weight_bytes)
         if key.quant == "int8":  # one fp32 scale per output row

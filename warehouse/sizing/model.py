@@ -602,6 +602,8 @@ PUBLISHED: Final[dict[str, dict[str, Any]]] = {
     },
     "tiiuae/falcon-40b": {"num_kv_heads": 8, "new_decoder_architecture": True},
     "stabilityai/stablelm-2-1_6b": {"use_qkv_bias": True},
+    # CLIP ViT-L/14 at 336 pixels with its projector: 7,063,427,072 less the language model
+    "llava-hf/llava-1.5-7b-hf": {"vision_params": 324_487_168, "patch_size": 14},
 }  # fmt: skip
 """What the published config of these models says beyond the columns of a model row."""
 
@@ -785,6 +787,7 @@ def _spec_from_config(config: Mapping[str, Any], hf_id: str) -> ModelSpec:
         linear_layers=linear_layers,
         decoder_layers=decoder_layers,
         patch_size=_patch_size(config, model_type),
+        vision_params=_whole(config, "vision_params", 0),
         dtype=str(config.get("torch_dtype") or config.get("dtype") or "bfloat16"),
     )
 

@@ -15,7 +15,7 @@ of the figures: 43 on a T4, 124 on A100s; `benchmarks/sizing_accuracy.py` prints
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from warehouse.sizing.setup import Setup
@@ -52,6 +52,11 @@ class GpuClass:
 
 SMALL: Final = GpuClass(0.02, 0.6, 0.42, 2.0, 0.25, 0.14, 1.5)
 LARGE: Final = GpuClass(0.4, 2.2, 0.07, 2.1, 0.12, 3.4, 1.6)
+WORKSTATION: Final = replace(LARGE, context_gib=1.2)
+"""Cards of 8 to 48 GB for desks and inference: the context as published (0.5 to 0.9 GiB) and some
+margin, since no run on them tells both figures."""
+WORKSTATION_CARDS: Final = frozenset({"rtx", "gtx", "a10", "a10g", "a16", "a40", "a2", "l4", "l40",
+                                      "l40s", "a4000", "a4500", "a5000", "a6000"})  # fmt: skip
 SMALL_CARDS: Final = frozenset({"t4", "v100", "p100", "p40", "p4", "k80", "m60"})
 
 SPREAD: Final = {
@@ -87,7 +92,9 @@ class Dynamic:
 def gpu_class(gpu: str | None) -> GpuClass:
     """The class of a card by its name; a data-centre card where none is given."""
     words = (gpu or "").lower().replace("-", " ").split()
-    return SMALL if SMALL_CARDS.intersection(words) else LARGE
+    if SMALL_CARDS.intersection(words):
+        return SMALL
+    return WORKSTATION if WORKSTATION_CARDS.intersection(words) else LARGE
 
 
 def spread(

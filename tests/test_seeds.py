@@ -325,13 +325,14 @@ def test_sizing_reads_every_job_and_finds_it_a_machine(
     cards = {gpu: Card.from_row(row) for gpu, row in gpus.items()}
     for job in jobs:
         read_job(job, models)
-    fitting = {
-        plan["job"]
+    machines = {
+        plan["job"]: plan["nodes"]
         for plan in plan_jobs(jobs, models, cards, [("T4-16GB", 1.0), ("MI300X-192GB", 8.0)])
         if plan["fits"]
     }
+    assert {job["job"] for job in jobs} == machines.keys()
     too_big = {job["job"] for job in jobs if "several 8-GPU machines" in job["note"]}
-    assert {job["job"] for job in jobs} - fitting == too_big
+    assert all(machines[name] > 1 for name in too_big)
 
 
 # ---- terms, rates, places

@@ -35,6 +35,14 @@ VRAM_BOUND_GAIN: Final = 1.10
 """A plan is bound by VRAM when twice its micro-batch, which does not fit, would run this much
 faster."""
 
+NODES_TRIED: Final = (2, 4, 8, 16)
+"""Machines that are joined where one does not hold a job."""
+GPUS_TO_JOIN: Final = 8
+"""Only machines of so many GPUs are joined: fabrics are sold with full nodes."""
+FABRIC_GBPS: Final = 25.0
+"""GB/s per GPU and direction between machines: 200 Gbit/s, half of what full nodes with InfiniBand,
+EFA or RoCE state (3200 Gbit/s for eight GPUs). Whether an offer has a fabric at all is a term."""
+
 PLAN_COLUMNS: Final = (
     "job", "gpu", "gpu_count", "nodes", "sharding", "micro_batch", "grad_checkpointing",
     "weight_dtype", "optimizer", "vram_weights_gib", "vram_gradients_gib", "vram_optimizer_gib",
@@ -44,7 +52,8 @@ PLAN_COLUMNS: Final = (
     "weights_download_gib", "output_gib",
 )  # fmt: skip
 """Keys of every plan row. Memory in GiB per GPU, speed in tokens per second of the whole machine,
-hours of training without start-up, interruptions or evaluation."""
+hours of training without start-up, interruptions or evaluation. `gpu_count` is of one machine,
+`nodes` how many of them work together."""
 
 
 class Job(NamedTuple):
@@ -424,7 +433,8 @@ def plan_jobs(
         models: architectures by name, as the jobs name them.
         cards: GPUs by canonical name.
         machines: distinct (canonical GPU, GPU count), or `Machine` for several nodes. A count
-            below 1 is a slice of a card: memory and speed in proportion.
+            below 1 is a slice of a card: memory and speed in proportion. Where a full machine does
+            not hold a job, several of them are tried, joined by a fabric.
 
     Yields: rows with the keys of `PLAN_COLUMNS`. A job that cannot be read gives its reason on
         every machine; nothing is raised.
@@ -439,6 +449,20 @@ def plan_jobs(
             continue
         for machine in fleet:
             try:
-                yield plan_job(sizer, machine, cards.get(machine.gpu))
+                yield _plan_joined(sizer, machine, cards.get(machine.gpu))
             except SizingError as error:
                 yield _row(sizer.job.name, machine, reason=str(error))
+
+
+def _plan_joined(sizer: _Sizer, machine: Machine, card: Card | None) -> dict[str, object]:
+    """Plan on one machine, or on the fewest joined ones that hold the job."""
+    alone = plan_job(sizer, machine, card)
+    is_short_of_memory = not alone["fits"] and alone["bound_by"] == "vram"
+    if not is_short_of_memory or machine.nodes > 1 or machine.gpu_count < GPUS_TO_JOIN:
+        return alone
+    for nodes in NODES_TRIED:
+        joined = Machine(machine.gpu, machine.gpu_count * nodes, nodes, FABRIC_GBPS)
+        plan = plan_job(sizer, joined, card)
+        if plan["fits"]:
+            return plan | {"gpu_count": machine.gpu_count}
+    return alone

@@ -51,7 +51,7 @@ class GpuClass:
 
 
 SMALL: Final = GpuClass(0.02, 0.6, 0.42, 2.0, 0.25, 0.14, 1.5)
-LARGE: Final = GpuClass(0.4, 2.2, 0.07, 2.1, 0.12, 3.4, 1.6)
+LARGE: Final = GpuClass(0.45, 0.8, 0.09, 2.1, 0.12, 3.6, 1.6)
 WORKSTATION: Final = replace(LARGE, context_gib=1.2)
 """Cards of 8 to 48 GB for desks and inference: the context as published (0.5 to 0.9 GiB) and some
 margin, since no run on them tells both figures."""

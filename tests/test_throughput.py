@@ -2,7 +2,6 @@
 
 import csv
 import math
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -376,18 +375,6 @@ def test_an_unknown_model_is_guessed_by_size():
 def test_guessed_shapes_keep_the_count(params):
     shape = shape_from_params(params)
     assert matrix_params(shape) == pytest.approx(params, rel=0.02) or shape.layers == 1.0
-
-
-def test_rows_are_sized_at_two_thousand_a_second():
-    rows = [ROW | {"micro_batch": str(1 + n % 16), "seq_len": str(512 + n)} for n in range(1000)]
-    size_row(rows[0], MODELS, CARDS)
-    best = math.inf
-    for _ in range(3):
-        start = time.perf_counter()
-        for row in rows:
-            size_row(row, MODELS, CARDS)
-        best = min(best, time.perf_counter() - start)
-    assert best < 0.5
 
 
 NUMBERS = st.one_of(

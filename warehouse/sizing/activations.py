@@ -25,7 +25,7 @@ ATTENTION_GROUP: Final = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "q
 EAGER_COPIES: Final = 2.5
 """Score-sized tensors in compute precision during the backward pass of eager attention: one by the
 rules of autograd, one and a half more in measured runs (fit to four runs on a T4)."""
-KEPT_INPUT_BYTES: Final = 3.0
+KEPT_INPUT_BYTES: Final = 3.2
 """Bytes per element of the inputs that old 4-bit layers keep: 2 in some releases, 4 where the layer
 casts to fp32 first. Fit: litgpt's rows of 2023 ask for 2, those of 2024 for 4."""
 

@@ -51,6 +51,7 @@ LITGPT_LOGIT_BYTES: Final = 8.0
 """litgpt's chunks: logits and log-softmax in bf16 by its code (4); its single-GPU runs with a
 vocabulary of 50 to 128 thousand entries all ask for 7.5 to 8 (fit)."""
 
+SHARDED_STATES: Final = frozenset({"zero1", "zero2", "zero3", "fsdp"})
 DEEPSPEED_BUCKET: Final = 500_000_000
 """Elements of DeepSpeed's reduce bucket, and of its all-gather bucket, in half precision."""
 DEEPSPEED_GROUP: Final = 1_000_000_000
@@ -622,133 +623,191 @@ def _tail_bytes(model: ModelSpec, compute_bytes: float, trains: bool) -> float:
     return kept + (4 + (compute_bytes if trains else 0.0)) * h + 4
 
 
-def _phases(model: ModelSpec, setup: Setup, static: Static) -> tuple[dict[str, Phase], float]:
-    key = _weight_key(setup)
-    sums = _kept(model, key, setup.attention, setup.lora_dropout)
-    c = DTYPE_BYTES[setup.activation_dtype]
-    cast_up = prepared(setup)
-    trains_base = setup.method == "full"
-    seq = float(sequence(model, setup))
-    tokens = seq * setup.micro_batch
-    if setup.method in {"prompt", "ptuning"}:
-        tokens += setup.lora_rank * setup.micro_batch
-    shards = setup.shards
-    full_shard = setup.sharding in {"zero3", "fsdp"} and shards > 1
-    tensor = setup.tensor_parallel
-    weight_share = 1 / (shards if full_shard else 1) / tensor
-    grad_share = 1 / (shards if full_shard or setup.sharding == "zero2" else 1) / tensor
-    state_share = 1 / (shards if full_shard or setup.sharding in {"zero1", "zero2"} else 1) / tensor
+class Resident(NamedTuple):
+    """What stays on one GPU through a step, in bytes.
+
+    Attributes:
+        weights: its share of the weights.
+        gradients: its share of all gradients, once they exist.
+        states: its share of the optimiser's states.
+        step: temporaries of the optimiser step.
+        gathered: buffers that live in the forward and backward pass.
+        unit: a block gathered from its shards, with the gradients that appear in it.
+        slack: of those, what the caching allocator gathers ahead (FSDP).
+    """
+
+    weights: float
+    gradients: float
+    states: float
+    step: float
+    gathered: float
+    unit: float
+    slack: float
+
+
+def _resident(model: ModelSpec, setup: Setup, static: Static) -> Resident:
+    compute = DTYPE_BYTES[setup.activation_dtype]
+    shards, tensor = setup.shards, setup.tensor_parallel
+    full_shard = setup.sharding in {"zero3", "fsdp"}
     offloaded = setup.offload.split("+")
-    states = 0.0 if "optimizer" in offloaded else static.states * state_share
+    # with device_map whole blocks sit on each GPU
+    dealt = setup.gpus if setup.sharding == "device_map" else 1
+    weight_share = 1 / (shards if full_shard else 1) / tensor / dealt
+    grad_share = 1 / (shards if full_shard or setup.sharding == "zero2" else 1) / tensor / dealt
+    state_share = 1 / (shards if setup.sharding in SHARDED_STATES else 1) / tensor / dealt
     weights = (static.base + static.adapters) * weight_share
     if setup.autocast and setup.weight_dtype == "fp32" and setup.grad_checkpointing == "none":
         # autocast keeps its copy of every weight until the backward pass has used it
-        weights += model.linear_params * DTYPE_BYTES[setup.activation_dtype] * weight_share
-    if setup.autocast and cast_up:
-        weights += model.embedding_params * DTYPE_BYTES[setup.activation_dtype]  # the fp32 head's
+        weights += model.linear_params * compute * weight_share
+    if setup.autocast and prepared(setup):
+        weights += model.embedding_params * compute  # its copy of the fp32 head
     gradients = static.gradients * grad_share
-    spread_layers = setup.gpus if setup.sharding == "device_map" else 1
-    if spread_layers > 1:  # whole blocks on each GPU; the last one also builds the logits
-        weights, gradients, states = (part / spread_layers for part in (weights, gradients, states))
-    gathered = unit = slack_unit = 0.0
-    if full_shard:
+    states = static.states * state_share
+    step = static.step * state_share
+    gathered = unit = 0.0
+    if full_shard and shards > 1:
         unit = static.block / tensor
-        if trains_base:
-            unit += static.block / tensor + model.embedding_params * c  # their gradients
+        if setup.method == "full":
+            unit += static.block / tensor + model.embedding_params * compute  # their gradients
         # FSDP's root unit stays gathered; ZeRO-3 gathers each module when it runs
-        gathered = static.outer if setup.sharding == "fsdp" else model.embedding_params * c
-        slack_unit = gathered + unit if setup.sharding == "fsdp" else 0.0
+        gathered = static.outer if setup.sharding == "fsdp" else model.embedding_params * compute
+    slack = gathered + unit if setup.sharding == "fsdp" else 0.0
     if setup.sharding == "ddp" and shards > 1:
         gathered = static.gradients / tensor  # reduction buckets beside the gradients
-    elif setup.sharding.startswith("zero"):
+    if setup.sharding.startswith("zero"):
         gathered += 2 * 2.0 * min(DEEPSPEED_BUCKET, static.trainable)
+        # a fused step, but fp32 copies of the gradients of one sub-group of parameters
+        step = 4.0 * min(DEEPSPEED_GROUP, static.trainable * state_share)
     if "params" in offloaded and full_shard:
         weights = gradients = 0.0  # each unit comes when it is needed, its gradients leave with it
+    if "optimizer" in offloaded:
+        states = step = 0.0
+    return Resident(weights, gradients, states, step, gathered, unit, slack)
 
-    # what is kept between forward and backward
-    h, vocab = model.hidden_size, model.vocab_size
-    layers = model.num_layers + model.decoder_layers
-    tail = tokens * _tail_bytes(model, c, trains_base)
+
+class Flow(NamedTuple):
+    """What one forward and backward pass moves, in bytes.
+
+    Attributes:
+        kept: everything that waits for the backward pass when the loss is computed.
+        most: what is live when the last block's backward pass begins.
+        block: what is live of one block.
+        checkpoints: inputs of recomputed blocks; 0 where nothing is recomputed.
+        logits: at the loss.
+        work: temporaries of one block's backward pass.
+        stream: gradient of the residual stream.
+    """
+
+    kept: float
+    most: float
+    block: float
+    checkpoints: float
+    logits: float
+    work: float
+    stream: float
+
+
+def _flow(model: ModelSpec, setup: Setup, sums: KeptSums, dequantized: float) -> Flow:
+    compute = DTYPE_BYTES[setup.activation_dtype]
+    seq = float(sequence(model, setup))
+    virtual = setup.lora_rank if setup.method in {"prompt", "ptuning"} else 0
     # sequence parallelism goes with tensor parallelism, and the head is split by vocabulary
-    tokens /= tensor
-    everything = tokens * (sums.saved + sums.scores * seq) / spread_layers
+    tokens = (seq + virtual) * setup.micro_batch / setup.tensor_parallel
+    layers = model.num_layers + model.decoder_layers
+    here = tokens / (setup.gpus if setup.sharding == "device_map" else 1)
+    everything = here * (sums.saved + sums.scores * seq)
     if setup.is_adapter:
-        everything -= tokens * sums.unneeded / spread_layers
-    checkpoints = tokens * sums.stream / spread_layers
-    if "activations" in offloaded:
+        everything -= here * sums.unneeded
+    checkpoints = here * sums.stream
+    if "activations" in setup.offload:
         checkpoints = min(checkpoints, 2 * checkpoints / layers)
     if setup.compile:
         everything *= COMPILED_SHARE
-    one_block = tokens * (sums.block + sums.block_scores * seq)
-    live = one_block
+    block = tokens * (sums.block + sums.block_scores * seq)
+    # position ids, cosines and sines: one row for the whole batch
+    rotary = seq * (8 + 2 * compute * model.head_dim) if model.traits.positions == "rope" else 0.0
+    recomputed = setup.grad_checkpointing != "none"
+    kept = everything
     if setup.grad_checkpointing == "full":
         kept = checkpoints
     elif setup.grad_checkpointing == "selective":
         kept = checkpoints + SELECTIVE_SHARE * (everything - checkpoints)
-    else:
-        kept, live = everything, 0.0
-    rotary = 0.0
-    if model.traits.positions == "rope":
-        # position ids, cosines and sines: one row for the whole batch
-        rotary = seq * (8 + 2 * c * model.head_dim)
-        kept += rotary
+    # recomputing never holds more than keeping everything would
+    most = min(kept + block, everything) if recomputed else everything
+    # a packed matrix is unpacked beside the gradients of its input and output alone
+    work = max(
+        tokens * (sums.working + sums.score_work * seq),
+        tokens * sums.working * UNPACKING_SHARE + dequantized,
+    )
+    return Flow(
+        kept + rotary + tokens * _tail_bytes(model, compute, setup.method == "full"),
+        most + rotary,
+        min(block, most + rotary),
+        checkpoints if recomputed else 0.0,
+        tokens * model.vocab_size * _logit_bytes(model, setup),
+        work,
+        tokens * compute * model.hidden_size,
+    )
+
+
+def _logit_bytes(model: ModelSpec, setup: Setup) -> float:
+    """Bytes per token and vocabulary entry that live at the loss."""
+    compute = DTYPE_BYTES[setup.activation_dtype]
+    if setup.loss_impl == "chunked" and setup.modeling == "litgpt":
+        return LITGPT_LOGIT_BYTES
     per_logit = LOGIT_BYTES[setup.loss_impl]
     if model.traits.bare_loss and setup.outputs_kept and per_logit >= LOGIT_BYTES["fused_ce"]:
         # logits, shifted copy, log-softmax and its gradient in compute precision; autocast makes
         # the loss fp32 again. The fused kernel saves one log-softmax.
         fused = setup.loss_impl == "fused_ce"
-        per_logit = (14.0 if fused else 18.0) if setup.autocast else (3 if fused else 4) * c
+        per_logit = (14.0 if fused else 18.0) if setup.autocast else (3 if fused else 4) * compute
     elif per_logit >= LOGIT_BYTES["standard"] and setup.outputs_kept:
-        per_logit += 4.0 if cast_up else c
+        per_logit += 4.0 if prepared(setup) else compute
     if per_logit and model.traits.softcap:
-        per_logit += c  # the output of tanh
-    if setup.loss_impl == "chunked" and setup.modeling == "litgpt":
-        per_logit = LITGPT_LOGIT_BYTES
-    logits = tokens * vocab * per_logit
+        per_logit += compute  # the output of tanh
+    return per_logit
 
+
+def _phases(model: ModelSpec, setup: Setup, static: Static) -> tuple[dict[str, Phase], float]:
+    """Each moment of a step, and what FSDP gathers ahead."""
+    here = _resident(model, setup, static)
+    sums = _kept(model, _weight_key(setup), setup.attention, setup.lora_dropout)
+    flow = _flow(model, setup, sums, static.dequantized)
+    weights, gradients, states, step = here[:4]
+    sharded = setup.sharding in {"zero3", "fsdp"} and setup.shards > 1
+    outer = block = 0.0  # gradients of the embedding (or head), and of one block
+    if setup.method == "full" and gradients:
+        each = gradients / static.trainable
+        outer, block = model.embedding_params * each, model.blocks[0][0].params * each
+    if setup.optimizer_in_backward:
+        layers = model.num_layers + model.decoder_layers
+        gradients, step = gradients / layers + outer, step / layers
     early = setup.grad_accum > 1 and not setup.optimizer_in_backward
     present = gradients if early else 0.0
-    grad_bytes = static.gradients / max(static.trainable, 1) * grad_share
-    outer_grad = model.embedding_params * grad_bytes if trains_base else 0.0
-    block_grad = model.blocks[0][0].params * grad_bytes if trains_base else 0.0
-    steps = static.step * state_share / spread_layers
-    if setup.sharding.startswith("zero"):
-        # a fused step, but fp32 copies of the gradients of one sub-group of parameters
-        steps = 4.0 * min(DEEPSPEED_GROUP, static.trainable * state_share)
-    if "optimizer" in offloaded:
-        steps = 0.0
-    if setup.optimizer_in_backward:
-        gradients = gradients / layers + outer_grad
-        steps = steps / layers
-    # a packed matrix is unpacked beside the gradients of its input and output alone
-    work = max(
-        tokens * (sums.working + sums.score_work * seq),
-        tokens * sums.working * UNPACKING_SHARE + static.dequantized,
+    loading = 0.0
+    if sharded and setup.loads_whole:
+        loading = static.base + static.outer + 2 * static.block
+    # under mixed precision FSDP the gradient of every checkpoint stays until the pass ends
+    stays = flow.checkpoints if sharded and setup.autocast and setup.is_adapter else 0.0
+    later = gradients - GRADIENTS_DUE * block - (0.0 if model.tied else outer)
+    buffers = here.gathered + here.unit
+    backward = (
+        # the last block, the first block, the embedding
+        Phase(weights, max(present, outer), states, flow.most, 0.0, buffers + stays, flow.work),
+        Phase(weights, max(present, later), states, flow.block, 0.0, buffers, flow.work),
+        Phase(
+            weights,
+            max(present, gradients),
+            states,
+            flow.stream,
+            0.0,
+            here.gathered,
+            2 * outer if model.tied else 0.0,  # both uses' gradients and their sum
+        ),
     )
-    whole = static.base if full_shard and setup.loads_whole else 0.0
-    if whole:
-        whole += static.outer + 2 * static.block
-    stream = 0.0
-    if full_shard and setup.autocast and setup.is_adapter and live:
-        # under mixed precision FSDP the gradient of every checkpoint stays until the pass ends
-        stream = checkpoints
-    # recomputing never holds more than keeping everything would
-    most = min(kept + live, everything + rotary) if live else kept
-    # three moments of the backward pass: the last block, the first block, the embedding
-    start = Phase(
-        weights, max(present, outer_grad), states, most, 0.0, gathered + unit + stream, work
-    )
-    later = gradients - GRADIENTS_DUE * block_grad - (0.0 if model.tied else outer_grad)
-    first = min(one_block, most)
-    end = Phase(weights, max(present, later), states, first, 0.0, gathered + unit, work)
-    doubled = 2 * outer_grad if model.tied else 0.0
-    embedding = Phase(
-        weights, max(present, gradients), states, tokens * c * h, 0.0, gathered, doubled
-    )
-    made = {
-        "load": Phase(weights, 0.0, 0.0, 0.0, 0.0, whole, static.dequantized),
-        "forward_loss": Phase(weights, present, states, kept + tail, logits, gathered, 0.0),
-        "backward": max(start, end, embedding, key=sum),
-        "optimizer_step": Phase(weights, gradients, states, 0.0, 0.0, 0.0, steps),
-    }
-    return made, slack_unit
+    return {
+        "load": Phase(weights, 0.0, 0.0, 0.0, 0.0, loading, static.dequantized),
+        "forward_loss": Phase(weights, present, states, flow.kept, flow.logits, here.gathered, 0.0),
+        "backward": max(backward, key=sum),
+        "optimizer_step": Phase(weights, gradients, states, 0.0, 0.0, 0.0, step),
+    }, here.slack

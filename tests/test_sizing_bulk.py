@@ -49,8 +49,15 @@ def test_a_row_keeps_its_columns_and_gains_a_prediction() -> None:
     assert made["error"] == ""
     assert 0 < made["predicted_low_gib"] < made["predicted_gib"] < made["predicted_high_gib"]
     assert made["peak_phase"] == "forward_loss"
-    terms = sum(made[f"{term}_gib"] for term in (*TERMS, "overhead"))
+    terms = sum(made[f"predicted_{term}_gib"] for term in (*TERMS, "overhead"))
     assert terms == pytest.approx(made["predicted_gib"], abs=0.01)
+
+
+def test_no_column_of_a_trace_is_overwritten() -> None:
+    row = TRACE | {"weights_gib": "2.30", "states_gib": "0.01"}
+    (made,) = size(row)
+    assert {k: made[k] for k in row} == row
+    assert made["predicted_weights_gib"] == pytest.approx(2.305, abs=0.01)
 
 
 def test_kind_says_which_figure() -> None:

@@ -25,7 +25,7 @@ KIN_RATIO: Final = 2.0
 vocabulary and the proportions."""
 OUTPUT: Final = (
     "predicted_gib", "predicted_low_gib", "predicted_high_gib", "metric",
-    *(f"{term}_gib" for term in (*TERMS, "overhead")), "peak_phase", "error",
+    *(f"predicted_{term}_gib" for term in (*TERMS, "overhead")), "peak_phase", "error",
 )  # fmt: skip
 
 
@@ -68,8 +68,8 @@ def _columns(found: Estimate, metric: str) -> dict[str, Any]:
     }
     peak = found.peak
     for term, value in zip(TERMS, peak, strict=True):
-        columns[f"{term}_gib"] = round(value / 2**30, 4)
-    columns["overhead_gib"] = round(max(0.0, likely - peak.total / 2**30), 4)
+        columns[f"predicted_{term}_gib"] = round(value / 2**30, 4)
+    columns["predicted_overhead_gib"] = round(max(0.0, likely - peak.total / 2**30), 4)
     return columns
 
 

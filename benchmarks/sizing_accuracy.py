@@ -185,32 +185,42 @@ def fit_overhead(cases: Sequence[Case], large: bool) -> overhead.GpuClass:
         return start
     weights = np.array([1 / counts[c.framework + c.metric] for c in chosen])
     truth = np.array([c.truth_gib for c in chosen])
-    base, columns = [], []
-    for c in chosen:
-        moving, device = c.found.dynamic, c.metric == "device"
-        live = c.found.peak.total / 2**30
-        base.append(live * overhead.ALLOCATED_SHARE + overhead.WORKSPACE_GIB + moving.varying)
-        columns.append([
-            1.0, moving.logits, moving.backward, moving.unit, moving.step,
-            float(device), float(device and c.found.setup.gpus >= 4),
-        ])  # fmt: skip
-    matrix, floor = np.array(columns), np.array(base)
-
-    free = matrix.any(axis=0)  # what no row tells stays as published
-    prior = np.array([
-        start.reserved_gib, start.per_logit_bytes, start.backward, start.unit, start.step,
-        PUBLISHED_CONTEXT_GIB, PUBLISHED_MANY_GIB,
+    moving = [c.found.dynamic for c in chosen]
+    floor = np.array([
+        c.found.peak.total / 2**30 * overhead.ALLOCATED_SHARE + overhead.WORKSPACE_GIB
+        for c in chosen
     ])  # fmt: skip
+    logits = np.array([[m.logits, m.fused_logits] for m in moving])
+    slack, gap = np.array([m.slack for m in moving]), np.array([m.gap for m in moving])
+    others = np.array([
+        [
+            1.0, m.backward, m.unit, m.step, float(c.metric == "device"),
+            float(c.metric == "device" and c.found.setup.gpus >= 4),
+        ]
+        for m, c in zip(moving, chosen, strict=True)
+    ])  # fmt: skip
+    prior = np.array([
+        start.per_logit_bytes, start.per_fused_logit_bytes, start.reserved_gib, start.backward,
+        start.unit, start.step, PUBLISHED_CONTEXT_GIB, PUBLISHED_MANY_GIB,
+    ])  # fmt: skip
+    free = np.concatenate([logits, others], axis=1).any(axis=0)  # the rest stays as published
+
+    def full(values: np.ndarray) -> np.ndarray:
+        made = prior.copy()
+        made[free] = np.abs(values)
+        return made
 
     def loss(values: np.ndarray) -> float:
-        predicted = floor + matrix[:, free] @ np.abs(values)
+        made = full(values)
+        held = np.maximum(0.0, logits @ made[:2] + slack - gap)
+        predicted = floor + held + others @ made[2:]
         return float((weights * np.abs(predicted / truth - 1)).sum() / weights.sum())
 
     values = prior[free]
     for _ in range(4):
         values = minimize(loss, values, method="Nelder-Mead", options={"maxiter": 4000}).x
-    prior[free] = np.abs(values)
-    return overhead.GpuClass(*(float(v) for v in prior))
+    logit, fused, reserved, *rest = (float(v) for v in full(values))
+    return overhead.GpuClass(reserved, logit, fused, *rest)
 
 
 def fit_spread(cases: Sequence[Case], metric: str) -> tuple[float, float]:

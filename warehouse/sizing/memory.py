@@ -223,12 +223,16 @@ class Estimate:
         # blocks that gradients and moments leave free serve the logits where the whole model trains
         share = 1.0 if setup.is_adapter else 0.5
         slack = setup.allocator_slack * share * forward.logits
+        logits = elements / setup.tensor_parallel / GIB
+        fused = setup.loss_impl == "fused_ce"
         return overhead.Dynamic(
-            elements / setup.tensor_parallel / GIB,
+            0.0 if fused else logits,
+            logits if fused else 0.0,
             (backward.activations + backward.temporaries) / GIB,
             self.unit / GIB,
             0.0 if setup.is_adapter else step.temporaries / GIB,
-            max(0.0, forward.total + slack - self.peak.total) / GIB if slack else 0.0,
+            slack / GIB,
+            (self.peak.total - forward.total) / GIB,
         )
 
 
@@ -721,9 +725,10 @@ def _flow(model: ModelSpec, setup: Setup, sums: KeptSums, dequantized: float) ->
     checkpoints = here * sums.stream
     if "activations" in setup.offload:
         checkpoints = min(checkpoints, 2 * checkpoints / layers)
+    block = tokens * (sums.block + sums.block_scores * seq)
     if setup.compile:
         everything *= COMPILED_SHARE
-    block = tokens * (sums.block + sums.block_scores * seq)
+        block *= COMPILED_SHARE
     # position ids, cosines and sines: one row for the whole batch
     rotary = seq * (8 + 2 * compute * model.head_dim) if model.traits.positions == "rope" else 0.0
     recomputed = setup.grad_checkpointing != "none"

@@ -34,6 +34,8 @@ class GpuClass:
     Attributes:
         reserved_gib: held by the allocator whatever runs.
         per_logit_bytes: held per token and vocabulary entry, where logits are built.
+        per_fused_logit_bytes: the same where a fused kernel overwrites them: copies made before it
+            are freed early, but their blocks do not serve again.
         backward: held per byte that lives in the backward pass.
         unit: held per byte of a gathered unit, when state is sharded.
         step: held per byte of the optimiser step's temporaries.
@@ -43,6 +45,7 @@ class GpuClass:
 
     reserved_gib: float
     per_logit_bytes: float
+    per_fused_logit_bytes: float
     backward: float
     unit: float
     step: float
@@ -50,8 +53,8 @@ class GpuClass:
     many_gib: float
 
 
-SMALL: Final = GpuClass(0.02, 0.6, 0.42, 2.0, 0.25, 0.14, 1.5)
-LARGE: Final = GpuClass(0.45, 0.8, 0.09, 2.1, 0.12, 3.6, 1.6)
+SMALL: Final = GpuClass(0.02, 0.6, 0.6, 0.42, 2.0, 0.25, 0.14, 1.5)
+LARGE: Final = GpuClass(0.5, 0.7, 6.0, 0.09, 2.1, 0.12, 3.4, 1.6)
 WORKSTATION: Final = replace(LARGE, context_gib=1.2)
 """Cards of 8 to 48 GB for desks and inference: the context as published (0.5 to 0.9 GiB) and some
 margin, since no run on them tells both figures."""
@@ -75,18 +78,22 @@ class Dynamic:
 
     Attributes:
         logits: elements of the logits of one forward pass, in units of 2^30; 0 where none is built.
+        fused_logits: the same where a fused kernel overwrites them; then `logits` is 0.
         backward: activations and temporaries of the backward pass.
         unit: the gathered unit.
         step: temporaries of the optimiser step.
-        varying: how far the forward pass, with the slack that samples of varying length leave in
-            the cache, lies above the peak.
+        slack: what samples of varying length leave in the cache.
+        gap: how far the forward pass lies below the peak: room in which blocks of the logits that
+            do not serve again cost nothing.
     """
 
     logits: float
+    fused_logits: float
     backward: float
     unit: float
     step: float
-    varying: float
+    slack: float
+    gap: float
 
 
 def gpu_class(gpu: str | None) -> GpuClass:
@@ -134,13 +141,17 @@ def likely_gib(
     likely = live_gib * ALLOCATED_SHARE + WORKSPACE_GIB
     if metric == "allocated":
         return likely
+    held = (
+        card.per_logit_bytes * dynamic.logits
+        + card.per_fused_logit_bytes * dynamic.fused_logits
+        + dynamic.slack
+    )
     likely += (
         card.reserved_gib
-        + card.per_logit_bytes * dynamic.logits
+        + max(0.0, held - dynamic.gap)
         + card.backward * dynamic.backward
         + card.unit * dynamic.unit
         + card.step * dynamic.step
-        + dynamic.varying
     )
     if metric == "reserved":
         return likely

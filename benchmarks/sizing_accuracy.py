@@ -317,8 +317,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no evidence: {options.evidence} has no {', '.join(missing)}", file=sys.stderr)
         return 1
     models = read_models(options.evidence)
-    for name in ("google/gemma-3-1b",):  # the base checkpoint has the shape of the tuned one
-        models[f"{name}-pt"] = models[f"{name}-it"]
     traced, no_trace = make_cases(read_rows(options.evidence / "vram_traced.csv"), models)
     measured, no_size = make_cases(read_rows(options.evidence / "vram_measured.csv"), models)
     print(f"{len(traced)} traced and {len(measured)} measured rows; errors in per cent")

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from graphlib import TopologicalSorter
 from importlib import resources
 from pathlib import Path
@@ -351,7 +351,7 @@ def _swap(work: Path, target: Path) -> None:
     if target.exists():
         kept = target.parent / "previous"
         kept.mkdir(exist_ok=True)
-        stamp = datetime.fromtimestamp(target.stat().st_mtime).strftime("%Y%m%dT%H%M%S")  # noqa: DTZ006
+        stamp = datetime.fromtimestamp(target.stat().st_mtime, UTC).strftime("%Y%m%dT%H%M%SZ")
         old = kept / f"{target.stem}-{stamp}{target.suffix}"
         if not old.exists():
             os.link(target, old)

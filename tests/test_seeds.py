@@ -3,7 +3,6 @@
 import collections
 import csv
 import gzip
-import io
 import re
 from decimal import Decimal
 from importlib import import_module
@@ -14,6 +13,9 @@ import pytest
 
 from scrapers.collect import scopes_of
 from scrapers.offer import Currency, Offer
+from scrapers.pages import Page
+from scrapers.providers import azure
+from tests.aws_lists import rows_of_pricing_page
 from tests.evidence import SHARED, needs_evidence
 from warehouse import seeds
 from warehouse.sizing.card import Card
@@ -21,7 +23,7 @@ from warehouse.sizing.model import ModelSpec
 from warehouse.sizing.plans import plan_jobs, read_job
 
 FOLDER = Path(seeds.__file__).parent
-LIVE = ("azure", "linode", "oci", "runpod", "scaleway", "vast")
+LIVE = ("aws", "azure", "gcp", "linode", "oci", "runpod", "scaleway", "vast")
 
 
 @pytest.fixture(scope="module")
@@ -430,11 +432,15 @@ def test_baseline_prices_are_of_the_whole_machine_and_plausible(
 ) -> None:
     """Per GPU taken for per machine, cents for dollars and months for hours all leave this band."""
     per_gpu = collections.defaultdict(list)
+    per_euro = {row["currency"]: float(row["units_per_eur"]) for row in seeds.load("fx_rates")}
+    usd = {currency: per_euro["USD"] / rate for currency, rate in per_euro.items()} | {
+        "EUR": per_euro["USD"]
+    }
     for row in baseline:
         memory = float(row["gpu_memory_gib"]) if row["gpu_memory_gib"] else None
         gpu = seeds.resolve_gpu(row["gpu_label"], memory, row["provider"])
-        price = float(row["price_per_hour"]) / float(row["gpu_count"])
-        assert 0.03 < price < 25, row
+        price = float(row["price_per_hour"]) / float(row["gpu_count"]) * usd[row["currency"]]
+        assert 0.03 < price < 40, row  # the dearest: an H200 in Sao Paulo
         # cards older than Ampere are cleared out at a twentieth of what others still ask
         if gpu and row["market"] == "on_demand" and int(gpus[gpu]["released_year"]) >= 2020:
             per_gpu[gpus[gpu]["vram_gb"], gpus[gpu]["architecture"]].append(price)
@@ -452,19 +458,27 @@ def test_baseline_regions_are_located(baseline: list[seeds.Row]) -> None:
 
 @needs_evidence
 def test_baseline_prices_equal_independent_figures(baseline: list[seeds.Row]) -> None:
-    """AWS and Azure on-demand prices, as a cluster autoscaler's own price tables state them."""
-    compared = 0
-    azure = SHARED / "payloads/azure/expected/karpenter_ondemand_n_series_2026-06-18.csv"
-    stated = {
-        (row["armSkuName"].strip(), row["armRegionName"]): Decimal(row["on_demand_usd_per_hour"])
-        for row in csv.DictReader(io.StringIO(azure.read_text()))
+    """Tables of a cluster autoscaler, against the API's own answer and the provider's page."""
+    ours = {
+        (row["provider"], row["sku"], row["region"]): Decimal(row["price_per_hour"])
+        for row in baseline
+        if row["market"] == "on_demand"
     }
-    for row in baseline:
-        key = (row["sku"], row["region"])
-        if row["provider"] == "azure" and row["market"] == "on_demand" and key in stated:
-            assert Decimal(row["price_per_hour"]) == stated[key], key
-            compared += 1
-    assert compared >= 20
+    answer = SHARED / "payloads/azure/retail_prices_gpu_2026-09.json"
+    pages = {"vm_prices": [Page(name="vm_prices", path=answer)]}
+    stated = {
+        ("azure", row.sku, row.region): row.price_per_hour
+        for row in azure.parse(pages)
+        if isinstance(row, Offer) and row.market == "on_demand"
+    }
+    for (region, sku), row in rows_of_pricing_page().items():
+        if region == "us-east-1":
+            stated["aws", sku, region] = Decimal(row["price"])
+    both = stated.keys() & ours.keys()
+    counts = collections.Counter(provider for provider, _, _ in both)
+    print(f"baseline prices equal to another source's: {dict(counts)}")
+    assert counts == {"aws": 10, "azure": 31}
+    assert {key: ours[key] for key in both} == {key: stated[key] for key in both}
 
 
 # ---- the checks themselves

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 
 from flows.refresh import load_cards
+from warehouse.ledger import first
 from warehouse.publish import load_relations, make_plans_table, register_rows
 from warehouse.sizing.model import ModelSpec
 from warehouse.sizing.plans import plan_jobs
@@ -112,13 +113,15 @@ def rank(
 
 def explain_nothing(connection: duckdb.DuckDBPyConnection, filters: Filters) -> str:
     """Say in one line why no offer can run the job that `rank` has just looked at."""
-    plans = connection.execute(
-        """
+    plans = first(
+        connection.execute(
+            """
         select count(*), count(*) filter (fits), min(reason) filter (not fits),
             arg_max(gpu_count || ' x ' || gpu, vram_usable_gib * gpu_count) filter (not fits)
         from custom_plans
         """
-    ).fetchone()
+        )
+    )
     total, fitting, reason, largest = plans or (0, 0, None, None)
     if total == 0:
         return "no offer with a known GPU is in force; run `tunecost refresh`"

@@ -9,6 +9,7 @@ import duckdb
 
 from flows.costs import to_rows
 from flows.refresh import UsageError
+from warehouse.ledger import first
 
 # Swanson's rule: the weights of the low, likely and high case where low and high are the ends of
 # an 80 % band (Hurst, Brown, Swanson, AAPG Bulletin 84, 2000).
@@ -131,10 +132,12 @@ def spot_line(
     connection: duckdb.DuckDBPyConnection, row: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Say what interruptions cost, and on what evidence."""
-    prior = connection.execute(
-        "select evidence, source_url from seeds.spot_priors where provider = ?",
-        [facts["spot_prior"]],
-    ).fetchone()
+    prior = first(
+        connection.execute(
+            "select evidence, source_url from seeds.spot_priors where provider = ?",
+            [facts["spot_prior"]],
+        )
+    )
     evidence, url = prior if prior else (None, None)
     return line(
         "spot rework",
@@ -160,12 +163,14 @@ def storage_line(
     if facts["storage_price_from"] == "offer":
         source, seen = row["source"], row["observed_at"].date().isoformat()
     elif facts["storage_price_from"] == "price list":
-        found = connection.execute(
-            "select product, observed_at from staging.storage_prices"
-            " where provider = $provider and region in ($region, 'global')"
-            " order by region = 'global' limit 1",
-            {"provider": row["provider"], "region": row["region"]},
-        ).fetchone()
+        found = first(
+            connection.execute(
+                "select product, observed_at from staging.storage_prices"
+                " where provider = $provider and region in ($region, 'global')"
+                " order by region = 'global' limit 1",
+                {"provider": row["provider"], "region": row["region"]},
+            )
+        )
         if found:
             product, seen = f" ({found[0]})", found[1].date().isoformat()
         source = row["source"]

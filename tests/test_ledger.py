@@ -44,9 +44,8 @@ def state_at(ledger: Ledger, day: float) -> dict[str, Decimal]:
 
 
 def changes(ledger: Ledger) -> int:
-    row = ledger.connection.execute("select count(*) from ledger.price_changes").fetchone()
-    assert row is not None
-    return int(row[0])
+    rows = ledger.connection.execute("select count(*) from ledger.price_changes").fetchall()
+    return int(rows[0][0])
 
 
 def test_an_unchanged_night_writes_an_outcome_and_no_price(ledger: Ledger) -> None:
@@ -54,8 +53,8 @@ def test_an_unchanged_night_writes_an_outcome_and_no_price(ledger: Ledger) -> No
     assert changes(ledger) == 2
     assert keep(ledger, seen(1, offer("b", "2"), offer("a", "1"))) == Kept("ok")
     assert changes(ledger) == 2
-    outcomes = ledger.connection.execute("select count(*) from ledger.outcomes").fetchone()
-    assert outcomes == (2,)
+    outcomes = ledger.connection.execute("select count(*) from ledger.outcomes").fetchall()
+    assert outcomes == [(2,)]
 
 
 def test_a_missing_offer_is_withdrawn_by_an_ok_run_and_not_by_a_failed_one(ledger: Ledger) -> None:

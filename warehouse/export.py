@@ -93,11 +93,12 @@ def _write(
 ) -> Path:
     columns = ", ".join(f'"{column}"' for column, _ in _columns(connection, relation))
     path = folder / f"{name}.{form}"
-    result = connection.execute(f"select {columns} from {relation} order by all")
+    query = f"select {columns} from {relation} order by all"
     if form == "parquet":
-        # No writer metadata with times; one row group order, so that equal data are equal bytes.
-        pq.write_table(result.to_arrow_table(), path, compression="zstd")
+        # No time of writing in it, and the rows sorted: equal data are equal bytes.
+        pq.write_table(connection.sql(query).to_arrow_table(), path, compression="zstd")
         return path
+    result = connection.execute(query)
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow([column[0] for column in result.description or ()])

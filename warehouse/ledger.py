@@ -176,6 +176,12 @@ def naive(time: datetime) -> datetime:
     return time.astimezone(UTC).replace(tzinfo=None)
 
 
+def first(result: duckdb.DuckDBPyConnection) -> tuple[Any, ...] | None:
+    """Return a result's first row and finish it: DuckDB 2 refuses work beside an open result."""
+    rows = result.fetchall()
+    return rows[0] if rows else None
+
+
 def connect() -> duckdb.DuckDBPyConnection:
     """Open an in-memory DuckDB in UTC, to attach files to."""
     connection = duckdb.connect(":memory:")
@@ -438,15 +444,18 @@ class Ledger:
         )
 
     def _is_baseline(self) -> bool:
-        row = self.connection.execute(
-            "select kind = 'baseline' from ledger.runs where run_id = ?", [self.run_id]
-        ).fetchone()
+        row = first(
+            self.connection.execute(
+                "select kind = 'baseline' from ledger.runs where run_id = ?", [self.run_id]
+            )
+        )
         return bool(row and row[0])
 
     def _confirms(self, seen: Observation) -> bool:
         """Tell whether the scope's last run was held with the same prices as these."""
-        row = self.connection.execute(
-            """
+        row = first(
+            self.connection.execute(
+                """
             with last as (
                 select run_id, status from ledger.outcomes
                 where provider = $provider and scope = $scope and status in ('ok', 'held')
@@ -463,8 +472,9 @@ class Ledger:
                 >= 0.8 * greatest(count(held.offer_id), count(incoming.offer_id))
             from held full outer join incoming using (offer_id)
             """,
-            {"provider": seen.provider, "scope": seen.scope},
-        ).fetchone()
+                {"provider": seen.provider, "scope": seen.scope},
+            )
+        )
         return bool(row and row[0])
 
     def _write_facts(self) -> None:
@@ -524,8 +534,9 @@ class Ledger:
             """,
             [seen.truncated, seen.truncated],
         )
-        later = self.connection.execute(
-            """
+        later = first(
+            self.connection.execute(
+                """
             select o.observed_at, o.truncated
             from ledger.outcomes as o inner join ledger.runs as r using (run_id)
             where
@@ -533,8 +544,9 @@ class Ledger:
                 and r.kind <> 'baseline'
             order by o.observed_at, o.run_id limit 1
             """,
-            [seen.provider, seen.scope, at],
-        ).fetchone()
+                [seen.provider, seen.scope, at],
+            )
+        )
         if later is not None:
             self.connection.execute(
                 f"""
@@ -564,9 +576,12 @@ class Ledger:
             """,
             [self.run_id, seen.provider, seen.scope, at],
         )
-        counts = self.connection.execute(
-            "select count(*) filter (not is_withdrawn), count(*) filter (is_withdrawn) from fresh"
-        ).fetchone()
+        counts = first(
+            self.connection.execute(
+                "select count(*) filter (not is_withdrawn), count(*) filter (is_withdrawn)"
+                " from fresh"
+            )
+        )
         return (int(counts[0]), int(counts[1])) if counts else (0, 0)
 
 

@@ -33,10 +33,10 @@ NAIVE = """
     qualify row_number() over (partition by p.job order by cost_usd) <= 20
 """
 BILL = """
-    select job, offer_id, provider, cost_usd_low, cost_usd, cost_usd_high, hours
+    select job, offer_id, cost_usd
     from marts.cost_per_job
     where is_eligible and {where}
-    qualify row_number() over (partition by job order by cost_usd, offer_id) <= 20
+    qualify row_number() over (partition by job order by cost_usd) <= 20
 """
 
 

@@ -77,7 +77,7 @@ def rank(
     filters: Filters,
     limit: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return what the job costs on each offer that can run it, cheapest first.
+    """Return what the job costs on each offer that can run it, cheapest first, up to a limit.
 
     A custom job is costed by the same statement as the reference jobs: its plans and its row go
     into temporary tables shaped like theirs.
@@ -109,6 +109,20 @@ def rank(
         values | ({"limit": limit} if limit is not None else {}),
     )
     return to_rows(result)
+
+
+def count_ranked(connection: duckdb.DuckDBPyConnection, filters: Filters) -> int:
+    """Return how many offers can run the job that `rank` has just looked at."""
+    where, values = filters.where()
+    found = first(
+        connection.execute(
+            "select count(*)"
+            " from marts.cost_of('custom_hours', 'custom_egress', 'staging.current_offers')"
+            f" where is_eligible and {where}",
+            values,
+        )
+    )
+    return int(found[0]) if found else 0
 
 
 def explain_nothing(connection: duckdb.DuckDBPyConnection, filters: Filters) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import duckdb
 
-from flows.costs import Filters, explain_nothing, rank
+from flows.costs import Filters, count_ranked, explain_nothing, rank
 from flows.explain import add_finish_probability, explain_bill, find_offer
 from flows.jobs import DEFAULT_JOB, count, describe, find_job
 from flows.refresh import ScopeResult, Summary, UsageError, load_models
@@ -140,7 +140,9 @@ def print_costs(
     filters = filters or Filters()
     with open_published(data) as connection:
         check_names(connection, filters.providers, filters.gpus, filters.markets)
-        rows = rank(connection, job, models or load_models(), filters)
+        # A deadline and an explanation choose among all rows.
+        needs_all = deadline_hours is not None or explain is not None
+        rows = rank(connection, job, models or load_models(), filters, None if needs_all else limit)
         if not rows and (form == "table" or explain):
             raise UsageError(explain_nothing(connection, filters))
         if deadline_hours is not None:
@@ -153,7 +155,7 @@ def print_costs(
             bill = explain_bill(connection, offer)
             print_bill(offer, bill, form)
             return
-    total = len(rows)
+        total = len(rows) if needs_all else count_ranked(connection, filters)
     rows = rows[:limit]
     if form != "table":
         print_rows(rows, form)

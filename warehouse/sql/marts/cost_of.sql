@@ -151,11 +151,8 @@ select
             then 'needs several machines, and no fabric between them is stated'
         when not is_spot_worth_it then 'spot would cost no less than on-demand'
     end as reason,
-    market in ('on_demand', 'spot')
-    and commitment_required is distinct from true
-    and is_available is distinct from false
-    and (nodes <= 1 or multi_node_fabric is not null)
-    and is_spot_worth_it as is_eligible,
+    is_rentable and (nodes <= 1 or multi_node_fabric is not null) and is_spot_worth_it
+        as is_eligible,
     price_per_hour,
     currency,
     price_usd_per_hour,

@@ -46,6 +46,10 @@ select
     s.price_per_hour::double * r.usd_per_unit as price_usd_per_hour,
     s.price_per_hour::double * r.usd_per_unit / o.gpu_count::double as price_usd_per_gpu_hour,
     s.is_available,
+    -- Anyone can have it now: no commitment, and not stated as sold out.
+    o.market in ('on_demand', 'spot')
+    and t.commitment_required is distinct from true
+    and s.is_available is distinct from false as is_rentable,
     coalesce(s.billing_increment_seconds, t.billing_increment_seconds)
         as billing_increment_seconds,
     coalesce(s.billing_minimum_seconds, t.billing_minimum_seconds) as billing_minimum_seconds,

@@ -187,6 +187,18 @@ def progress(verb: str) -> Iterator[OnResult]:
         yield on_result
 
 
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Show a spinner on stderr while it is a terminal; be quiet when piped."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"{what} …"):
+        yield
+
+
 # --- looking ----------------------------------------------------------------------------------
 
 
@@ -587,7 +599,8 @@ def size(
     from flows.sizes import describe as describe_size
 
     if jobs_file is not None:
-        print_sized_file(size_file(jobs_file), form)
+        with busy("sizing"):
+            print_sized_file(size_file(jobs_file), form)
         return
     if (model is None) == (config is None):
         raise click.UsageError("give --model NAME or --config FILE (or --jobs FILE.csv)")
@@ -618,9 +631,10 @@ def export(folder: Path, form: Literal["csv", "parquet"], data: Path) -> None:
     from warehouse.export import export_snapshots
     from warehouse.reader import open_published
 
-    with open_published(data) as connection:
-        for path in export_snapshots(connection, folder, form):
-            click.echo(path)
+    with open_published(data) as connection, busy("writing snapshots"):
+        paths = export_snapshots(connection, folder, form)
+    for path in paths:
+        click.echo(path)
 
 
 @app.command()
@@ -631,5 +645,6 @@ def site(folder: Path, data: Path) -> None:
     from dashboards.site import write_site
     from warehouse.reader import open_published
 
-    with open_published(data) as connection:
-        click.echo(write_site(connection, folder))
+    with open_published(data) as connection, busy("drawing"):
+        page = write_site(connection, folder)
+    click.echo(page)

@@ -11,11 +11,12 @@ from typing import get_args
 
 import pytest
 
-from scrapers.collect import scopes_of
+from scrapers.collect import discover, replay, scopes_of
 from scrapers.offer import Currency, Offer
 from scrapers.pages import Page
-from scrapers.providers import azure
+from scrapers.providers import aws, azure, gcp
 from tests.aws_lists import rows_of_pricing_page
+from tests.captures import FILES, arrange
 from tests.evidence import SHARED, needs_evidence
 from warehouse import seeds
 from warehouse.sizing.card import Card
@@ -23,6 +24,7 @@ from warehouse.sizing.model import ModelSpec
 from warehouse.sizing.plans import plan_jobs, read_job
 
 FOLDER = Path(seeds.__file__).parent
+KARPENTER_AZURE = "payloads/azure/expected/karpenter_ondemand_n_series_2026-06-18.csv"
 LIVE = ("aws", "azure", "gcp", "linode", "oci", "runpod", "scaleway", "vast")
 
 
@@ -440,20 +442,56 @@ def test_baseline_prices_are_of_the_whole_machine_and_plausible(
         memory = float(row["gpu_memory_gib"]) if row["gpu_memory_gib"] else None
         gpu = seeds.resolve_gpu(row["gpu_label"], memory, row["provider"])
         price = float(row["price_per_hour"]) / float(row["gpu_count"]) * usd[row["currency"]]
-        assert 0.03 < price < 40, row  # the dearest: an H200 in Sao Paulo
+        assert 0.03 < price < 60, row  # the dearest: a GB200 in Brazil
         # cards older than Ampere are cleared out at a twentieth of what others still ask
         if gpu and row["market"] == "on_demand" and int(gpus[gpu]["released_year"]) >= 2020:
             per_gpu[gpus[gpu]["vram_gb"], gpus[gpu]["architecture"]].append(price)
     for kind, prices in per_gpu.items():
         middle = sorted(prices)[len(prices) // 2]
         assert max(prices) < 8 * middle, kind
-        assert min(prices) > middle / 8, kind
+        # an RTX A5000 of a small seller stands beside A10s in the large machines of a big cloud
+        assert min(prices) > middle / 30, kind
 
 
 def test_baseline_regions_are_located(baseline: list[seeds.Row]) -> None:
     placed = {(row["provider"], row["region"]) for row in seeds.load("regions")}
     asked = {(r["provider"], r["region"]) for r in baseline if r["region"] != "global"}
     assert asked <= placed
+
+
+@needs_evidence
+def test_regions_of_captures_and_modules_are_located(tmp_path: Path) -> None:
+    placed = {(row["provider"], row["region"]) for row in seeds.load("regions")}
+    asked = {("aws", region) for region in aws.REGIONS}
+    asked |= {("gcp", region) for machine in gcp.MACHINES.values() for region in machine.regions}
+    with (SHARED / KARPENTER_AZURE).open(newline="") as lines:
+        asked |= {("azure", row["armRegionName"]) for row in csv.DictReader(lines)}
+    sources, folder = discover(), arrange(tmp_path / "replay")
+    for slug in FILES:
+        for outcome in replay(sources[slug], folder / slug):
+            asked |= {(slug, offer.region) for offer in outcome.offers}
+    print(f"{len(asked)} regions of {len(FILES)} modules")
+    assert {where for where in asked - placed if where[1] not in ("global", "unknown")} == set()
+
+
+def test_a_place_is_said_in_one_vocabulary() -> None:
+    groups = {
+        "Africa": {"africa"},
+        "Asia": {"asia_pacific", "middle_east"},
+        "Europe": {"eea", "europe_other"},
+        "North America": {"north_america", "latin_america"},
+        "Oceania": {"asia_pacific"},
+        "South America": {"latin_america"},
+    }
+    countries: dict[str, set[tuple[str, str]]] = collections.defaultdict(set)
+    for row in seeds.load("regions"):
+        if not row["country"]:
+            assert row["city"] == row["continent"] == row["region_group"] == "", row
+            continue
+        assert row["region_group"] in groups[row["continent"]], row
+        assert row["source"].startswith("https://"), row
+        countries[row["country"]].add((row["continent"], row["region_group"]))
+    assert {country: said for country, said in countries.items() if len(said) > 1} == {}
 
 
 @needs_evidence

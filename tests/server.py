@@ -111,6 +111,12 @@ class Server:
             self._counts[path] += 1
             return script[min(count, len(script) - 1)]
 
+    def restart(self) -> None:
+        """Begin each list of answers anew and forget what was asked."""
+        with self._lock:
+            self._counts.clear()
+            self.asked.clear()
+
     def count(self, path: str) -> int:
         return sum(urlsplit(a.target).path == path for a in self.asked)
 

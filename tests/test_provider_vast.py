@@ -224,3 +224,13 @@ def test_damaged_captures_give_valid_rows_rejects_or_our_errors(changes: list[An
         (CAPTURES / "capture_bundles_b300_asc_2026-08.json").read_text(encoding="utf-8")
     )
     assert_typed(vast.parse, {NAME: [page_of(NAME, apply(capture, changes))]})
+
+
+def test_the_same_full_page_twice_is_one_end_only() -> None:
+    """A server that ignores the direction shows its cheap end again."""
+    full = [{"id": n, "num_gpus": 0} for n in range(vast.PAGE_CAP)]
+    pages = [page_of("offers-L4", {"offers": full}), page_of("offers-L4", {"offers": full})]
+    rows = list(vast.parse({"offers-L4": pages}))
+    assert [row.reason for row in rows if isinstance(row, Reject)] == ["truncated listing"]
+    pages[1] = page_of("offers-L4", {"offers": full[::-1]})  # exactly as many as a page holds
+    assert list(vast.parse({"offers-L4": pages})) == []

@@ -45,7 +45,7 @@ from typing import Any, Final, NamedTuple
 
 from selectolax.lexbor import LexborNode
 
-from scrapers.errors import EmptyReply, UnknownShape
+from scrapers.errors import EmptyReply, NotTheFormat, UnknownShape
 from scrapers.offer import Fee, FeeKind, FeeUnit, Market, Offer, Reject, Row
 from scrapers.pages import (
     Get,
@@ -210,6 +210,10 @@ def _read_page(page: Page) -> Iterator[Row | Reject]:
     tables = [rows for rows in tables if rows and "Machine type" in rows[0]]
     if not tables:
         raise UnknownShape(f"{page.name}: no table of machine types")
+    if page.text().count("<table") != page.text().count("</table>"):
+        raise NotTheFormat(f"{page.name}: a table is cut off")
+    if all(len(rows) == 1 for rows in tables):
+        raise EmptyReply(f"{page.name}: tables without a machine")
     for heads, *rows in tables:
         columns = {h: t for h in heads for begins, t in _COLUMNS if begins.match(h)}
         once = len(set(columns.values())) == len(columns) and len(set(heads)) == len(heads)
@@ -522,8 +526,9 @@ def parse(pages: Pages) -> Iterator[Row | Reject]:
     """Read the GPU machines in every market, persistent disks, buckets and traffic.
 
     Raises:
+        NotTheFormat: the page is cut off.
         UnknownShape: the page has no table of machine types, or an answer no list of SKUs.
-        EmptyReply: a list of SKUs holds none of its service.
+        EmptyReply: a list of SKUs holds none of its service, or the page no machine.
     """
     parts: Found = defaultdict(lambda: defaultdict(set))
     fees: Found = defaultdict(lambda: defaultdict(set))

@@ -20,7 +20,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
-from scrapers.errors import UnknownShape
+from scrapers.errors import EmptyReply, UnknownShape
 from scrapers.offer import Fee, FeeKind, Offer, Reject, Row
 from scrapers.pages import (
     Get,
@@ -168,7 +168,10 @@ def _fee(product: Any, kind: FeeKind, region: str) -> Fee:
 
 def _merge(pages: Sequence[Page]) -> tuple[list[Any], list[Reject]]:
     """Return the rows of all pages, and a Reject where the pages say that there are more."""
-    listings = [_listing(page) for page in pages]
+    listings: list[tuple[list[Any], int | None]] = []
+    for listing in map(_listing, pages):
+        if listing not in listings:  # the same page twice is one
+            listings.append(listing)
     rows = [row for some, _ in listings for row in some]
     total = max((stated or 0 for _, stated in listings), default=0)
     if len(rows) >= total:
@@ -208,11 +211,14 @@ def parse(pages: Pages) -> Iterator[Row | Reject]:
 
     Raises:
         UnknownShape: a page is not the documented list.
+        EmptyReply: a zone without a server type.
     """
     catalog, missing = _merge(pages_of(pages, "catalog"))
     for request in [name for name in pages if name.startswith("servers-")]:
         zone = scope_of(request)
         servers, missing_servers = _merge(pages[request])
+        if not servers:
+            raise EmptyReply(f"{request}: no server type at all")
         stock, _ = _merge(pages.get(f"availability-{zone}", ()))
         yield from missing + missing_servers
         yield from _read_zone(zone, servers, stock, catalog)

@@ -111,9 +111,11 @@ def _identity(offer: Any) -> str:
 
 
 def _has_gap(lists: Sequence[Sequence[Any]]) -> bool:
+    """Tell whether full pages from both ends do not meet; the same page twice is one end only."""
     cheapest = {_identity(offer) for offer in lists[0]}
     return len(lists[0]) >= PAGE_CAP and all(
-        len(offers) >= PAGE_CAP and cheapest.isdisjoint(map(_identity, offers))
+        len(offers) >= PAGE_CAP
+        and (offers == lists[0] or cheapest.isdisjoint(map(_identity, offers)))
         for offers in lists[1:]
     )
 

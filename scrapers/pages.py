@@ -9,6 +9,7 @@ scope `fr-par-1`); a name without one is shared by all scopes of its provider.
 from __future__ import annotations
 
 import contextlib
+import csv
 import gzip
 import json
 import re
@@ -16,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Final, Literal, NoReturn, Protocol, TypeVar, cast
@@ -244,6 +246,12 @@ def once_each(rows: Iterable[Row | Reject]) -> Iterator[Row | Reject]:
         yield row
 
 
+def read_table(name: str) -> list[dict[str, str]]:
+    """Read a CSV file that lies beside the provider modules: one dict per row, column -> text."""
+    text = files("scrapers").joinpath("providers", name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
 def refuse(reason: str, raw: Any, detail: str = "") -> Reject:
     """Make a Reject with a bounded excerpt of the source row."""
     excerpt = raw if isinstance(raw, str) else json.dumps(raw, default=str, ensure_ascii=False)
@@ -268,6 +276,7 @@ __all__ = [
     "once_each",
     "pages_of",
     "priced",
+    "read_table",
     "refuse",
     "require",
     "scope_of",

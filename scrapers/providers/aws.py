@@ -37,7 +37,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
-from importlib.resources import files
 from typing import Any, Final, NamedTuple, TypeVar
 
 import ijson  # type: ignore[import-untyped]
@@ -52,6 +51,7 @@ from scrapers.pages import (
     attempt,
     pages_of,
     priced,
+    read_table,
     refuse,
     require,
 )
@@ -127,9 +127,8 @@ class Instance(NamedTuple):
 
 
 def _read_instances() -> dict[str, Instance]:
-    text = files("scrapers.providers").joinpath("aws_instances.csv").read_text(encoding="utf-8")
     instances = {}
-    for row in csv.DictReader(text.splitlines()):
+    for row in read_table("aws_instances.csv"):
         memory, vcpus, host, disk = (
             Decimal(row[column]) if row[column] else None
             for column in ("gpu_memory_gib", "vcpus", "memory_gib", "local_disk_gib")

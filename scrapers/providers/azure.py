@@ -22,20 +22,18 @@ No public capture of a traffic page exists: its form is that of the documented r
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import partial
-from importlib.resources import files
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from scrapers.errors import UnknownShape
 from scrapers.offer import Fee, Offer, Reject, Row
-from scrapers.pages import Get, Page, Pages, Provider, attempt, pages_of, priced, refuse
+from scrapers.pages import Get, Page, Pages, Provider, attempt, pages_of, priced, read_table, refuse
 from scrapers.units import BYTES_PER_GIB, money, number, per_hour_from_years
 
 PROVIDER = Provider(
@@ -79,9 +77,8 @@ class Size(NamedTuple):
 
 
 def _read_sizes() -> dict[str, Size]:
-    text = files("scrapers.providers").joinpath("azure_sizes.csv").read_text(encoding="utf-8")
     sizes = {}
-    for row in csv.DictReader(text.splitlines()):
+    for row in read_table("azure_sizes.csv"):
         count = Fraction(row["gpu_count"])  # "1/6" of an A10
         sizes[row["size"].lower()] = Size(
             row["gpu_label"],

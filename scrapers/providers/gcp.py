@@ -31,7 +31,6 @@ starts there: a fee has no destination, and nobody's results go there by default
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,7 +38,6 @@ from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from importlib.resources import files
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -56,6 +54,7 @@ from scrapers.pages import (
     once_each,
     pages_of,
     priced,
+    read_table,
     refuse,
     require,
 )
@@ -107,11 +106,6 @@ class Machine(NamedTuple):
     regions: Sequence[str]
 
 
-def _read_table(name: str) -> list[dict[str, str]]:
-    text = files("scrapers.providers").joinpath(name).read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
-
-
 def _count(text: str) -> Decimal:
     """Read "1/8", "1,360" or "48"."""
     fraction = Fraction(text.replace(",", ""))
@@ -119,10 +113,10 @@ def _count(text: str) -> Decimal:
 
 
 def _read_machines() -> dict[str, Machine]:
-    regions = {row["group"]: row["regions"].split() for row in _read_table("gcp_regions.csv")}
+    regions = {row["group"]: row["regions"].split() for row in read_table("gcp_regions.csv")}
     numbers = ("gpu_count", "gpu_memory_gib", "vcpus", "memory_gib", "local_disk_gib")
     machines = {}
-    for row in _read_table("gcp_machines.csv"):
+    for row in read_table("gcp_machines.csv"):
         facts: dict[str, Any] = {n: _count(row[n]) if row[n] else None for n in numbers}
         # "12 a2 core; 85 a2 ram; 1 nvidia-tesla-a100"
         parts = (part.split(" ", 1) for part in row["parts"].split("; ") if part)

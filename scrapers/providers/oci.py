@@ -16,16 +16,24 @@ categories) and NVIDIA AI Enterprise, a licence that is listed among the GPUs pe
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import partial
-from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 from scrapers.errors import UnknownShape
 from scrapers.offer import Fee, FeeKind, Market, Offer, Reject, Row
-from scrapers.pages import Get, Pages, Provider, attempt, once_each, pages_of, refuse, require
+from scrapers.pages import (
+    Get,
+    Pages,
+    Provider,
+    attempt,
+    once_each,
+    pages_of,
+    read_table,
+    refuse,
+    require,
+)
 from scrapers.units import money, number
 
 PROVIDER = Provider(
@@ -42,9 +50,8 @@ REQUESTS = {
 
 
 def _read_shapes() -> dict[str, list[dict[str, str]]]:
-    text = files("scrapers.providers").joinpath("oci_shapes.csv").read_text(encoding="utf-8")
     shapes: dict[str, list[dict[str, str]]] = {}
-    for row in csv.DictReader(text.splitlines()):
+    for row in read_table("oci_shapes.csv"):
         shapes.setdefault(row["part_number"], []).append(row)
     return shapes
 

@@ -28,7 +28,7 @@ from scrapers.pages import Source
 from scrapers.replay import read_observed_at, read_pages
 from warehouse import seeds
 from warehouse.checks import Finding
-from warehouse.ledger import Kept, Ledger, Observation, RunKind
+from warehouse.ledger import Kept, Ledger, Observation, RunKind, naive
 from warehouse.planned import remember
 from warehouse.publish import publish
 from warehouse.reader import LEDGER, PUBLISHED
@@ -57,6 +57,8 @@ class ScopeResult:
     truncated: bool
     error: str | None
     seconds: float
+    notes: tuple[str, ...] = ()
+    """What the checks noted of it, though it was kept."""
 
 
 @dataclass
@@ -149,10 +151,11 @@ def reparse(data: Path, names: Sequence[str] = (), on_result: OnResult = ignore)
     sources = choose_sources(names)
     summary = Summary()
     with Ledger(data / LEDGER) as ledger:
-        summary.run_id = start_run(ledger, "reparse")
         for slug, source in sources.items():
             known: dict[str, int] = {}
             for _, folder in archived_runs(data / ARCHIVE, slug):
+                # A run for each night: of two statements about a night the later run's counts.
+                summary.run_id = start_run(ledger, "reparse")
                 outcomes = replay(source, folder, previous=known, clock=now)
                 known |= {o.scope: len(o.offers) + len(o.fees) for o in outcomes}
                 for outcome in outcomes:
@@ -167,7 +170,7 @@ def start_run(ledger: Ledger, kind: RunKind) -> str:
 
 
 def load_baseline(ledger: Ledger) -> int:
-    """Give each scope that nothing is known of the bundled, dated prices; return how many.
+    """Give each scope that nothing as new is known of the bundled, dated prices; return how many.
 
     They keep the time at which they were seen, and live answers replace them scope by scope.
     """
@@ -177,7 +180,12 @@ def load_baseline(ledger: Ledger) -> int:
         ((provider, scope), list(some))
         for (provider, scope), some in groupby(rows, lambda r: (r["provider"], r["scope"]))
     ]
-    fresh = [(where, some) for where, some in groups if where not in known]
+    fresh = [
+        (where, some)
+        for where, some in groups
+        if where not in known
+        or naive(datetime.fromisoformat(some[0]["observed_at"])) > known[where]
+    ]
     if not fresh:
         return 0
     start_run(ledger, "baseline")
@@ -245,6 +253,7 @@ def keep(
         truncated=outcome.truncated,
         error=kept.error or outcome.error,
         seconds=outcome.seconds,
+        notes=tuple(f"{f.check}: {f.detail}" for f in kept.findings if f.severity == "warn"),
     )
     summary.results.append(result)
     on_result(result)

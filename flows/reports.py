@@ -55,6 +55,8 @@ def describe_provider(provider: str, results: list[ScopeResult]) -> str:
             parts.append(f"{rejects} rows refused")
         if truncated := [r.scope for r in ok if r.truncated]:
             parts.append(f"cut short: {', '.join(filter(None, truncated)) or 'yes'}")
+    if notes := [note for r in ok for note in r.notes]:
+        parts.append(f"noted: {notes[0]}" + (f" and {len(notes) - 1} more" if notes[1:] else ""))
     for status in ("failed", "held", "skipped"):
         some = [r for r in rest if r.status == status]
         if some:

@@ -1,9 +1,9 @@
 """Bills worked out by hand: one per billing rule, stop rule and transfer rule of the terms.
 
-The job of every bill, unless it says otherwise: 3 h of training; base weights of 45 GB, which a
-1 Gbit/s line loads in 0.1 h; 0.1 h of boot; 5 GB of data; a result of 10 GB; no checkpoint to
-speak of. So set-up takes 0.2 h and the machine is held 3.2 h; 60 GB are stored (5 + 45 + 10),
-50 GB come in (5 + 45), 10 GB go out. A month has 730 h.
+The job of every bill, unless it says otherwise: 3 h of training; base weights of 40 GB and 5 GB of
+data, which a 1 Gbit/s line loads in 0.1 h; 0.1 h of boot; a result of 15 GB; no checkpoint to speak
+of. So set-up takes 0.2 h and the machine is held 3.2 h; 60 GB are stored (5 + 40 + 15), 45 GB come
+in (5 + 40), 15 GB go out. A month has 730 h.
 
 Prices are 2 USD per hour for the machine unless stated; terms are those of `provider_terms.csv`.
 """
@@ -59,7 +59,7 @@ TWO = {"sessions": 2, "idle_hours": 10}  # two starts, ten hours between them
 BILLS = [
     # --- increments and minimums ---
     Bill("aws: per second", "aws",
-         # 3.2 h x 2 = 6.40; 60 GB x 3.2/730 x 0.08 = 0.0210; 10 GB within the free 100
+         # 3.2 h x 2 = 6.40; 60 GB x 3.2/730 x 0.08 = 0.0210; 15 GB within the free 100
          compute=6.40, storage=0.0210),
     Bill("aws: a minimum of 60 s a start", "aws", job={"sessions": 600}, hours=0.01,
          # held: 0.01 + 0.2 + 599 x 0.1 = 60.11 h over 600 starts = 360.66 s each: 361 s
@@ -68,8 +68,8 @@ BILLS = [
     Bill("azure: per second, disks not priced per GB", "azure",
          compute=6.40, storage=None),
     Bill("gcp: per second after a minute", "gcp",
-         # 60 x 3.2/730 x 0.093132 = 0.0245; 10 GB x 0.12 = 1.20
-         compute=6.40, storage=0.0245, egress=1.20),
+         # 60 x 3.2/730 x 0.093132 = 0.0245; 15 GB x 0.12 = 1.80
+         compute=6.40, storage=0.0245, egress=1.80),
     Bill("coreweave: per minute", "coreweave", hours=3.001,
          # 3.201 h = 192.06 min: 193 min = 3.216667 h x 2 = 6.4333; 60 x 3.201/730 x 0.07 = 0.0184
          compute=6.4333, storage=0.0184, ingress=None),
@@ -81,11 +81,11 @@ BILLS = [
          # 61 minutes held are two hours
          compute=4.00, storage=None, egress=None, ingress=None),
     Bill("linode: per hour", "linode", {"region": "us-ord"},
-         # 3.2 h are 4 h; 60 x 3.2/730 x 0.10 = 0.0263; 10 GB x 0.005 = 0.05
-         compute=8.00, storage=0.0263, egress=0.05, ingress=None),
+         # 3.2 h are 4 h; 60 x 3.2/730 x 0.10 = 0.0263; 15 GB x 0.005 = 0.075
+         compute=8.00, storage=0.0263, egress=0.075, ingress=None),
     Bill("linode: dearer in Jakarta", "linode", {"region": "id-cgk"},
-         # 60 x 3.2/730 x 0.12 = 0.0316; 10 x 0.015 = 0.15
-         compute=8.00, storage=0.0316, egress=0.15, ingress=None),
+         # 60 x 3.2/730 x 0.12 = 0.0316; 15 x 0.015 = 0.225
+         compute=8.00, storage=0.0316, egress=0.225, ingress=None),
     Bill("vultr: per hour, 2 TB free", "vultr",
          compute=8.00, storage=None),
     Bill("ovh: per hour", "ovh",
@@ -108,7 +108,7 @@ BILLS = [
     Bill("an increment that the offer states wins", "linode",
          {"region": "us-ord", "billing_increment_seconds": 60, "billing_minimum_seconds": 0},
          # 3.2 h = 192 min
-         compute=6.40, storage=0.0263, egress=0.05, ingress=None),
+         compute=6.40, storage=0.0263, egress=0.075, ingress=None),
     # --- stops ---
     Bill("aws: a stopped machine costs its storage", "aws", job=TWO,
          # the second start boots only: 3.3 h x 2 = 6.60
@@ -121,8 +121,8 @@ BILLS = [
          # 3.4 h = 2 x 102 min x 2 = 6.80; 60 x 3.4/730 x 0.186265 = 0.0521
          compute=6.80, storage=0.0521),
     Bill("thunder: a stop ends it", "thundercompute", job=TWO,
-         # 60 x 3.4/730 x 0.219 = 0.0612
-         compute=6.80, storage=0.0612, ingress=None),
+         # 60 GB lie within the 100 GB that come with it
+         compute=6.80, storage=0.0, ingress=None),
     Bill("salad: a stop is free and keeps nothing", "salad", job=TWO,
          compute=6.80, storage=None),
     Bill("hyperstack: full rate while stopped, so end it and load again", "hyperstack", job=TWO,
@@ -139,39 +139,46 @@ BILLS = [
     Bill("oci: other machines bill in full when stopped", "oci", {"sku": "VM.GPU3.1"}, job=TWO,
          compute=6.80, storage=None),
     Bill("digitalocean: powered off bills in full", "digitalocean", job=TWO,
-         # 10 GB x 0.009313 = 0.0931
-         compute=6.80, storage=None, egress=0.0931),
+         # 15 GB x 0.009313 = 0.1397
+         compute=6.80, storage=None, egress=0.1397),
     Bill("a stop that nobody describes is taken as billed in full", "verda",
          {"billing_increment_seconds": 1}, job=TWO,
          compute=6.80, storage=60 * 3.4 / 730 * 0.186265, egress=None, ingress=None),
     # --- storage and transfer ---
     Bill("aws: a month kept", "aws", job={"keep_days": MONTH_DAYS},
-         # 60 x (3.2/730 + 1) x 0.08 = 4.8210
-         compute=6.40, storage=4.8210),
+         # on disk while running: 60 x 3.2/730 x 0.08 = 0.0210; then in S3: 60 x 0.023 = 1.38
+         compute=6.40, storage=1.4010),
+    Bill("runpod: what is kept lies on a network volume", "runpod", job={"keep_days": MONTH_DAYS},
+         # 60 x 3.2/730 x 0.10 = 0.0263; 60 x 0.07 = 4.20
+         compute=6.40, storage=4.2263),
+    Bill("vultr: full rate while stopped, ten sessions of one run are one start", "vultr",
+         job={"sessions": 10, "idle_hours": 0},
+         # kept running: 3.2 h are 4 h; ended ten times it would be ten started hours
+         compute=8.00, storage=None),
     Bill("aws: a disk that comes with the machine is paid with it", "aws",
          {"local_disk_gib": Decimal(100)},
          compute=6.40, storage=0.00),
     Bill("aws: 200 GB out, the first 100 free", "aws", job={"output_gb": 200},
-         # stored 5 + 45 + 200 = 250 GB x 3.2/730 x 0.08 = 0.0877; 100 x 0.09 = 9.00
-         compute=6.40, storage=0.0877, egress=9.00),
+         # stored 5 + 40 + 200 = 245 GB x 3.2/730 x 0.08 = 0.0859; 100 x 0.09 = 9.00
+         compute=6.40, storage=0.0859, egress=9.00),
     Bill("aws: 20 TB out through two tiers", "aws", job={"output_gb": 20_000},
          # (10,240 - 100) x 0.09 + 9,760 x 0.085 = 912.60 + 829.60 = 1742.20
-         # 20,050 GB x 3.2/730 x 0.08 = 7.0312
-         compute=6.40, storage=7.0312, egress=1742.20),
+         # 20,045 GB x 3.2/730 x 0.08 = 7.0295
+         compute=6.40, storage=7.0295, egress=1742.20),
     Bill("aws: Sydney has its own price", "aws", {"region": "ap-southeast-2"},
          job={"output_gb": 200},
          # 100 x 0.114
-         compute=6.40, storage=0.0877, egress=11.40),
+         compute=6.40, storage=0.0859, egress=11.40),
     Bill("vast: the host's own storage and traffic prices", "vast",
          {"storage_price_per_gb_month": Decimal("0.20"), "egress_price_per_gb": Decimal("0.02"),
           "ingress_price_per_gb": Decimal("0.01")},
-         # 60 x 3.2/730 x 0.20 = 0.0526; 10 x 0.02 = 0.20; 50 x 0.01 = 0.50
-         compute=6.40, storage=0.0526, egress=0.20, ingress=0.50),
+         # 60 x 3.2/730 x 0.20 = 0.0526; 15 x 0.02 = 0.30; 45 x 0.01 = 0.45
+         compute=6.40, storage=0.0526, egress=0.30, ingress=0.45),
     Bill("vast: loaded twice where nothing survives", "vast",
          {"ingress_price_per_gb": Decimal("0.01"), "egress_price_per_gb": Decimal(0),
           "storage_price_per_gb_month": Decimal(0)}, job=TWO,
          # Vast keeps the disk of a stopped machine: loaded once
-         compute=6.60, storage=0.0, ingress=0.50),
+         compute=6.60, storage=0.0, ingress=0.45),
 ]  # fmt: skip
 
 
@@ -198,11 +205,11 @@ def cost(
     connection: duckdb.DuckDBPyConnection, hours: float, job: Mapping[str, Any], where: str
 ) -> list[dict[str, Any]]:
     """Cost a hand-made job: its plan and its row in temporary tables, through the one statement."""
-    output_gb = job.get("output_gb", 10)
+    output_gb = job.get("output_gb", 15)
     plan = dict.fromkeys(PLAN_COLUMNS) | {
         "job": "bill", "gpu": "H100-80GB-SXM", "gpu_count": 1.0, "nodes": 1, "fits": True,
         "hours_low": hours, "hours": hours, "hours_high": hours, "checkpoint_gib": 0.0,
-        "weights_download_gib": 45 * GB, "output_gib": output_gb * GB,
+        "weights_download_gib": 40 * GB, "output_gib": output_gb * GB,
     }  # fmt: skip
     base = next(r for r in seeds.load("jobs") if r["job"] == "llama-3.1-8b-qlora-10m")
     row = base | {"job": "bill", "dataset_gb": str(job.get("dataset_gb", 5)), "sessions": "1",

@@ -310,7 +310,7 @@ HTML = b"<!DOCTYPE html><title>Just a moment</title>"
         ("json", "image/png", b"\x89PNG"),
         ("json", "application/pdf", b"%PDF"),
         ("csv", "text/csv", HTML),
-        ("csv", "application/gzip", gzip.compress(b"a,b")),
+        ("csv", "application/gzip", gzip.compress(b"a,b", mtime=0)),
         ("xml", "application/xml", HTML),
         ("xml", "text/xml", b'{"error": 1}'),
         ("json", "application/json", b"\n  \n"),

@@ -1,5 +1,6 @@
 """What the repository promises of itself: lock, wheel, walls."""
 
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -8,22 +9,48 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
+
+
+def locked() -> dict[str, Requirement]:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    asked = [
+        Requirement(line.rstrip(" \\")) for line in lines if line.strip() and not line[0].isspace()
+    ]
+    return {canonicalize_name(one.name): one for one in asked}
 
 
 def test_the_lock_holds_names_versions_and_hashes_and_no_host() -> None:
     text = (ROOT / "requirements.lock").read_text()
     assert "://" not in text
     assert "--index" not in text
-    locked = set(re.findall(r"^([a-z0-9._-]+)==", text, re.MULTILINE))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
-    for requirement in wanted:
-        name = re.split(r"[\[<>=,~! ]", requirement)[0].lower().replace("_", "-")
-        assert name in locked, f"{name} is not locked: compile requirements.lock again"
-    pinned = len(re.findall(r"^[a-z0-9._-]+==", text, re.MULTILINE))
-    assert text.count("--hash=sha256:") >= pinned
+    for name in (canonicalize_name(Requirement(one).name) for one in wanted):
+        assert name in locked(), f"{name} is not locked: compile requirements.lock again"
+    assert all(str(one.specifier).startswith("==") for one in locked().values())
+    assert text.count("--hash=sha256:") >= len(locked())
+
+
+def test_the_lock_names_every_extra_that_is_asked_for() -> None:
+    """Older pips, asked for `httpx[http2]`, overlook a lock that pins `httpx` alone: they take the
+    newest release instead, and refuse it for want of a hash, on the day when one appears."""
+    asked = 0
+    for name, pin in locked().items():
+        try:
+            needs = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:  # locked for another platform
+            continue
+        for need in map(Requirement, needs):
+            extras = [{"extra": extra} for extra in ("", *pin.extras)]
+            if not need.marker or any(need.marker.evaluate(extra) for extra in extras):
+                asked += len(need.extras)
+                missing = need.extras - locked()[canonicalize_name(need.name)].extras
+                assert not missing, f"{name} needs {need}: lock it with its extras"
+    assert asked >= 3
 
 
 def test_every_direct_dependency_is_imported_somewhere() -> None:

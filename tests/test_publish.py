@@ -262,8 +262,8 @@ def bill(folder: Path, sku: str, column: str) -> Any:
     return rows[0][0]
 
 
-SETUP_HOURS = 0.1 + 15.0 * 1.073741824 / 0.125 / 3600
-"""Boot, and 15 GiB of weights at 1 Gbit/s: 0.1 h + 128.85 s."""
+SETUP_HOURS = 0.1 + (0.04 + 15.0 * 1.073741824) / 0.125 / 3600
+"""Boot, 0.04 GB of data and 15 GiB of weights at 1 Gbit/s: 0.1 h + 129.17 s."""
 
 
 def test_hours_are_rounded_as_billed(tmp_path: Path) -> None:
@@ -278,8 +278,8 @@ def test_hours_are_rounded_as_billed(tmp_path: Path) -> None:
             offer("unsaid", "1"),
         ),
     )
-    # 3 h + 0.1 h + 128.849 s = 11288.849 s: 11289 s, 189 min, 4 h; a day at least.
-    assert bill(tmp_path, "second", "compute_usd") == pytest.approx(11289 / 3600)
+    # 3 h + 0.1 h + 129.169 s = 11289.169 s: 11290 s, 189 min, 4 h; a day at least.
+    assert bill(tmp_path, "second", "compute_usd") == pytest.approx(11290 / 3600)
     assert bill(tmp_path, "minute", "compute_usd") == pytest.approx(189 / 60)
     assert bill(tmp_path, "hour", "compute_usd") == 4
     assert bill(tmp_path, "day", "compute_usd") == 24

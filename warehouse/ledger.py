@@ -30,6 +30,8 @@ from warehouse.errors import Damaged, DataFolderError, LedgerBusy
 RunKind = Literal["live", "replay", "reparse", "baseline"]
 Status = Literal["ok", "failed", "skipped", "held"]
 
+HELD_NIGHTS: Final = 3
+"""A scope that was held so often in a row is believed."""
 _MONEY = "decimal(18,9)"
 # The key: what makes two rows the same offer. `offer_id` is their hash.
 OFFER_KEY: Final = ("sku", "region", "zone", "market", "tier", "commitment_months")
@@ -206,8 +208,9 @@ def attach(
     try:
         connection.execute(f"attach '{str(path).replace(chr(39), chr(39) * 2)}' as {name}{mode}")
     except duckdb.Error as error:
-        line = str(error).splitlines()[0]
-        if "lock" in line.lower():
+        # The path is in the message: its own words must not be read as the fault.
+        line = str(error).splitlines()[0].replace(str(path), path.name)
+        if "Could not set lock" in line or "Conflicting lock" in line:
             raise LedgerBusy(
                 f"{path} is in use by another tunecost; wait until it has finished, then try again"
             ) from error
@@ -287,12 +290,15 @@ class Ledger:
         ).fetchall()
         return {(provider, scope): n for provider, scope, n in rows}
 
-    def scopes_known(self) -> set[tuple[str, str]]:
-        """Return every provider and scope that ever had an ok outcome, baseline included."""
+    def scopes_known(self) -> dict[tuple[str, str], datetime]:
+        """Return each provider and scope's newest ok outcome, baseline included (naive UTC)."""
         rows = self.connection.execute(
-            "select distinct provider, scope from ledger.outcomes where status = 'ok'"
+            """
+            select provider, scope, max(observed_at) from ledger.outcomes
+            where status = 'ok' group by provider, scope
+            """
         ).fetchall()
-        return set(rows)
+        return {(provider, scope): seen for provider, scope, seen in rows}
 
     def keep(self, seen: Observation) -> Kept:
         """Write one scope's observation whole, or not at all; only changes are written.
@@ -370,7 +376,8 @@ class Ledger:
         if failed:
             return Kept("failed", error=_words(failed), findings=findings)
         held = [f for f in findings if f.severity == "hold"]
-        if held and not self._confirms(seen):
+        # A reparse reads again, on purpose, what was kept before: it is never a surprise.
+        if held and self._kind() != "reparse" and not self._confirms(seen):
             self.connection.execute(
                 """
                 insert into ledger.held_offers
@@ -379,7 +386,7 @@ class Ledger:
                 [self.run_id],
             )
             return Kept("held", error="held for confirmation: " + _words(held), findings=findings)
-        self._write_facts()
+        self._write_facts(seen)
         changes, withdrawals = self._write_changes(
             "incoming", "state", "price_changes", "offer_id", OFFER_TERMS, (), seen
         )
@@ -440,44 +447,70 @@ class Ledger:
                     partition by c.{id_name} order by c.observed_at desc, c.run_id desc
                 ) = 1
             """,
-            [seen.provider, seen.scope, naive(seen.observed_at), self._is_baseline()],
+            [seen.provider, seen.scope, naive(seen.observed_at), self._kind() == "baseline"],
         )
 
-    def _is_baseline(self) -> bool:
+    def _kind(self) -> str:
         row = first(
-            self.connection.execute(
-                "select kind = 'baseline' from ledger.runs where run_id = ?", [self.run_id]
-            )
+            self.connection.execute("select kind from ledger.runs where run_id = ?", [self.run_id])
         )
-        return bool(row and row[0])
+        return str(row[0]) if row else ""
 
     def _confirms(self, seen: Observation) -> bool:
-        """Tell whether the scope's last run was held with the same prices as these."""
+        """Tell whether this observation confirms the doubt of the scope's last one.
+
+        The last one before it was held, lists about as many offers (within 20 %), and of the offers
+        in both four in five cost about the same (within 10 %): prices on a market move from night
+        to night, the surprise need not repeat to the digit. After three held nights the scope is
+        believed in any case: what stays is no slip of one night.
+        """
+        where = {
+            "provider": seen.provider,
+            "scope": seen.scope,
+            "at": naive(seen.observed_at),
+            "nights": HELD_NIGHTS,
+        }
+        before = self.connection.execute(
+            """
+            select run_id, status, offers from ledger.outcomes
+            where
+                provider = $provider and scope = $scope and observed_at < $at
+                and status in ('ok', 'held')
+            order by observed_at desc, run_id desc limit $nights
+            """,
+            where,
+        ).fetchall()
+        if not before or before[0][1] != "held":
+            return False
+        if len(before) == HELD_NIGHTS and all(status == "held" for _, status, _ in before):
+            return True
+        run_id, _, count = before[0]
+        if abs(count - len(seen.offers)) > 0.2 * max(count, len(seen.offers)):
+            return False
         row = first(
             self.connection.execute(
                 """
-            with last as (
-                select run_id, status from ledger.outcomes
-                where provider = $provider and scope = $scope and status in ('ok', 'held')
-                order by observed_at desc, run_id desc limit 1
-            ),
-            held as (
-                select h.offer_id, h.price_per_hour
-                from ledger.held_offers as h inner join last using (run_id)
-                where h.provider = $provider and h.scope = $scope and last.status = 'held'
-            )
-            select
-                count(held.offer_id) > 0
-                and count_if(incoming.price_per_hour = held.price_per_hour)
-                >= 0.8 * greatest(count(held.offer_id), count(incoming.offer_id))
-            from held full outer join incoming using (offer_id)
-            """,
-                {"provider": seen.provider, "scope": seen.scope},
+                select
+                    count(*),
+                    count(*) filter (
+                        abs(i.price_per_hour - h.price_per_hour) <= 0.1 * h.price_per_hour
+                    )
+                from incoming as i inner join ledger.held_offers as h using (offer_id)
+                where h.run_id = ? and h.provider = ? and h.scope = ?
+                """,
+                [run_id, seen.provider, seen.scope],
             )
         )
-        return bool(row and row[0])
+        shared, alike = row if row else (0, 0)
+        return bool(alike >= 0.8 * shared)
 
-    def _write_facts(self) -> None:
+    def _write_facts(self, seen: Observation) -> None:
+        """Write the slow facts of offers where they are new or differ; the latest run's count.
+
+        An old page that comes late knows nothing better of an offer that was seen since; only a
+        reparse corrects.
+        """
+        is_late = self._kind() != "reparse" and self._later_outcome(seen) is not None
         facts = (*OFFER_KEY, *OFFER_FACTS)
         same = " and ".join(f"known.{c} is not distinct from incoming.{c}" for c in facts)
         columns = ", ".join(facts)
@@ -492,11 +525,27 @@ class Ledger:
                     where offer_id in (select offer_id from incoming)
                     qualify row_number() over (partition by offer_id order by run_id desc) = 1
                 ) as known
-                where known.offer_id = incoming.offer_id and {same}
+                where known.offer_id = incoming.offer_id and (? or ({same}))
             )
             """,
-            [self.run_id],
+            [self.run_id, is_late],
         )
+
+    def _later_outcome(self, seen: Observation) -> datetime | None:
+        """Return the time of the scope's next complete listing after this one, or None."""
+        row = first(
+            self.connection.execute(
+                """
+                select min(o.observed_at)
+                from ledger.outcomes as o inner join ledger.runs as r using (run_id)
+                where
+                    o.provider = ? and o.scope = ? and o.status = 'ok' and o.observed_at > ?
+                    and not o.truncated and r.kind <> 'baseline'
+                """,
+                [seen.provider, seen.scope, naive(seen.observed_at)],
+            )
+        )
+        return row[0] if row else None
 
     def _write_changes(
         self,
@@ -534,19 +583,7 @@ class Ledger:
             """,
             [seen.truncated, seen.truncated],
         )
-        later = first(
-            self.connection.execute(
-                """
-            select o.observed_at, o.truncated
-            from ledger.outcomes as o inner join ledger.runs as r using (run_id)
-            where
-                o.provider = ? and o.scope = ? and o.status = 'ok' and o.observed_at > ?
-                and r.kind <> 'baseline'
-            order by o.observed_at, o.run_id limit 1
-            """,
-                [seen.provider, seen.scope, at],
-            )
-        )
+        later = self._later_outcome(seen)
         if later is not None:
             self.connection.execute(
                 f"""
@@ -558,13 +595,14 @@ class Ledger:
                     {", ".join(f"s.{c}" for c in terms)}
                 from fresh as f left join {state} as s using ({id_name})
                 where
-                    not (? and coalesce(s.is_withdrawn, true))
-                    and not exists (
+                    not exists (
                         select 1 from ledger.{table} as c
-                        where c.{id_name} = f.{id_name} and c.observed_at = ?
+                        where
+                            c.{id_name} = f.{id_name}
+                            and c.observed_at > ? and c.observed_at <= ?
                     )
                 """,
-                [self.run_id, seen.provider, seen.scope, later[0], later[1], later[0]],
+                [self.run_id, seen.provider, seen.scope, later, at, later],
             )
         self.connection.execute(
             f"""

@@ -60,8 +60,8 @@ def _sources(folder: Traversable) -> Iterator[Traversable]:
 def _read(path: Path, made_from: bytes) -> dict[tuple[str, float], list[dict[str, Any]]]:
     """Return the remembered plans by machine type; none from another origin or a damaged file."""
     try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid):
+        table = pq.read_table(path, page_checksum_verification=True)
+    except (OSError, pa.ArrowException):
         return {}
     if (table.schema.metadata or {}).get(_MADE_FROM) != made_from:
         return {}
@@ -77,5 +77,5 @@ def _write(
     schema = pa.schema(PLAN_COLUMNS, metadata={_MADE_FROM: made_from})
     rows = [row for some in known.values() for row in some]
     work = path.with_suffix(".work")
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), work)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), work, write_page_checksum=True)
     work.replace(path)

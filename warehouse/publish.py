@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from warehouse import seeds
 from warehouse.checks import Finding, run_checks
-from warehouse.errors import CheckFailed, DataFolderError
+from warehouse.errors import CheckFailed, Damaged, DataFolderError
 from warehouse.ledger import Ledger, naive
 
 PREVIOUS_KEPT: Final = 3
@@ -206,13 +206,19 @@ def publish(
             raise CheckFailed(f"nothing was published, the last file stays: {words}")
         _swap(work, target)
     except (OSError, duckdb.IOException) as error:
+        line = str(error).splitlines()[0].replace(str(target.parent), ".")
+        if "corrupt" in line.lower():
+            raise Damaged(
+                f"{ledger.path} is damaged ({line[:160]}); move it away and run `tunecost refresh`"
+                " (archived payloads: `tunecost reparse`)"
+            ) from error
         raise DataFolderError(
-            f"cannot write {target} ({str(error).splitlines()[0]}); free some space or choose"
-            " another folder with --data DIR"
+            f"cannot write {target} ({line}); make room, or choose another folder with --data DIR"
         ) from error
     finally:
-        with suppress(OSError):
-            work.unlink(missing_ok=True)
+        for leftover in (work, Path(f"{work}.wal")):
+            with suppress(OSError):
+                leftover.unlink(missing_ok=True)
     return findings
 
 

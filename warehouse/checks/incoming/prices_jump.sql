@@ -7,7 +7,10 @@ with moves as (
         incoming.market,
         state.price_per_hour as before,
         incoming.price_per_hour as fresh,
-        abs(incoming.price_per_hour - state.price_per_hour) > 0.4 * state.price_per_hour as jumped
+        -- Another currency is another price list: it waits for confirmation too.
+        incoming.currency is distinct from state.currency
+        or abs(incoming.price_per_hour - state.price_per_hour) > 0.4 * state.price_per_hour
+            as jumped
     from incoming
     inner join state using (offer_id)
     -- A spot price may halve overnight; a list price that does wants a second look.

@@ -14,10 +14,8 @@ with components as (
             as spot_rework_usd,
         h.billed_idle_hours * h.nodes * o.price_usd_per_hour as idle_usd,
         -- Disk that comes with the machine is paid with it while it runs.
-        h.kept_gb_months
-        + case when o.local_disk_gib * 1.073741824 >= h.stored_gb then 0
-            else h.running_gb_months
-        end as disk_gb_months,
+        h.running_gb_months * greatest(0, 1 - coalesce(o.included_disk_gb, 0) / h.stored_gb)
+            as disk_gb_months,
         coalesce(
             o.stopped_storage_usd_per_gb_month, o.storage_usd_per_gb_month * h.stopped_price_factor
         ) as stopped_usd_per_gb_month,
@@ -25,7 +23,8 @@ with components as (
         h.ingress_gb * o.ingress_usd_per_gb as ingress_usd,
         g.storage_guess,
         g.egress_guess,
-        g.ingress_guess
+        g.ingress_guess,
+        coalesce(o.asked_at, make_timestamp(epoch_us(now()))) as moment
     from query_table(offers_relation) as o
     inner join query_table(hours_relation) as h on o.class_id = h.class_id
     cross join staging.price_guesses as g
@@ -35,13 +34,17 @@ with components as (
 stored as (
     select
         *,
-        disk_gb_months * storage_usd_per_gb_month + stopped_gb_months * stopped_usd_per_gb_month
-            as storage_usd,
+        disk_gb_months * storage_usd_per_gb_month
+        + stopped_gb_months * stopped_usd_per_gb_month
+        + kept_gb_months
+        * coalesce(kept_usd_per_gb_month, storage_usd_per_gb_month) as storage_usd,
         -- Spot that costs no less than the same machine on demand is never worth its stops.
         not is_spot
         or on_demand_usd_per_hour is null
         or billed_run_hours * price_usd_per_hour < billed_hours * on_demand_usd_per_hour
-            as is_spot_worth_it
+            as is_spot_worth_it,
+        coalesce(expires_at > moment, true) and coalesce(effective_at <= moment, true)
+            as is_in_force
     from components
 ),
 
@@ -50,7 +53,7 @@ assumed as (
         *,
         -- What is not stated is taken at the pessimistic side, and shown.
         case when storage_usd is null
-            then (disk_gb_months + stopped_gb_months) * storage_guess else 0
+            then (disk_gb_months + stopped_gb_months + kept_gb_months) * storage_guess else 0
         end
         + case when egress_usd is null then egress_gb * egress_guess else 0 end
         + case when ingress_usd is null then ingress_gb * ingress_guess else 0 end
@@ -121,10 +124,11 @@ select
     egress_usd,
     ingress_usd,
     assumed_usd,
-    disk_gb_months + stopped_gb_months as storage_gb_months,
+    disk_gb_months + stopped_gb_months + kept_gb_months as storage_gb_months,
     egress_gb,
     ingress_gb,
     sessions,
+    idle_hours,
     coalesce(stop_behaviour, 'not stated') as stop_behaviour,
     interruptions_per_hour_low,
     interruptions_per_hour,
@@ -147,12 +151,17 @@ select
         when market in ('reserved', 'capacity_block') or commitment_required
             then 'sold only with a commitment'
         when not is_available then 'sold out when last seen'
+        when price_usd_per_hour is null then 'no exchange rate for its currency'
+        when not is_in_force then 'the offer has ended, or has not begun'
         when nodes > 1 and multi_node_fabric is null
             then 'needs several machines, and no fabric between them is stated'
         when not is_spot_worth_it then 'spot would cost no less than on-demand'
     end as reason,
-    is_rentable and (nodes <= 1 or multi_node_fabric is not null) and is_spot_worth_it
-        as is_eligible,
+    is_rentable
+    and is_in_force
+    and price_usd_per_hour is not null
+    and (nodes <= 1 or multi_node_fabric is not null)
+    and is_spot_worth_it as is_eligible,
     price_per_hour,
     currency,
     price_usd_per_hour,

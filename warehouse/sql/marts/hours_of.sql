@@ -26,9 +26,9 @@ with work as (
         j.keep_days,
         j.idle_hours * (j.sessions - 1) as idle_hours,
         j.checkpoint_minutes / 60 as checkpoint_hours,
-        -- Boot and image, then the base weights over a 1 Gbit/s line.
+        -- Boot and image, then data and base weights over a 1 Gbit/s line.
         0.1 as boot_hours,
-        p.weights_download_gib * 1.073741824 / 0.125 / 3600 as fetch_hours,
+        (j.dataset_gb + p.weights_download_gib * 1.073741824) / 0.125 / 3600 as fetch_hours,
         -- A save is written at 1 GiB/s after five seconds of gathering.
         (5 + p.checkpoint_gib) / 3600 as save_hours,
         j.dataset_gb
@@ -73,17 +73,32 @@ ruled as (
     inner join seeds.spot_priors as r on c.spot_prior = r.provider
 ),
 
-stopped as (
+-- Several machines: of independent ones each can be the one that stops, the pessimistic end; gangs
+-- of four were really stopped no oftener than single machines.
+rated as (
     select
         *,
         greatest(interruptions_per_hour_low, least_rate) as rate_low,
         greatest(interruptions_per_hour, interruptions_per_hour_low, least_rate) as rate,
-        greatest(interruptions_per_hour_high, interruptions_per_hour, least_rate) as rate_high,
-        -- Where a stopped machine is billed in full it is ended instead when that is cheaper: the
-        -- data are loaded again, which takes fetch_hours on the clock.
-        stop_rule = 'full_rate' and idle_hours <= (sessions - 1) * fetch_hours
-            as is_kept_running
+        greatest(interruptions_per_hour_high * nodes, interruptions_per_hour, least_rate)
+            as rate_high,
+        marts.billed_hours(
+            hours + restart_hours + idle_hours, 1, minimum_seconds, increment_seconds
+        ) as kept_running_hours,
+        marts.billed_hours(
+            hours + sessions * restart_hours, sessions, minimum_seconds, increment_seconds
+        ) as ended_hours
     from ruled
+),
+
+-- Where a stopped machine is billed in full, it is kept running when that costs less than ending it
+-- and loading everything again.
+stopped as (
+    select
+        *,
+        sessions > 1 and stop_rule = 'full_rate' and kept_running_hours <= ended_hours
+            as is_kept_running
+    from rated
 ),
 
 -- A checkpoint at Young's interval, sqrt(2 x save time x mean time between interruptions).
@@ -101,7 +116,9 @@ saved as (
             when is_kept_running then 0
             when is_kept_stored then boot_hours
             else restart_hours
-        end as setup_hours
+        end as setup_hours,
+        case when is_kept_running then 1 else sessions end as starts,
+        case when is_kept_running then idle_hours else 0 end as idling_hours
     from stopped
 ),
 
@@ -132,6 +149,48 @@ timed as (
             else hours_high
         end as run_hours_high
     from saved
+),
+
+-- Idle hours of a machine that is kept running are rounded with its run, and shown apart.
+billed as (
+    select
+        *,
+        greatest(
+            least_hours,
+            marts.billed_hours(hours + setup_hours, starts, minimum_seconds, increment_seconds)
+        ) as billed_hours,
+        greatest(
+            least_hours,
+            marts.billed_hours(
+                hours + setup_hours + idling_hours, starts, minimum_seconds, increment_seconds
+            )
+        ) - billed_hours as billed_idle_hours,
+        greatest(
+            least_hours,
+            marts.billed_hours(
+                run_hours_low + setup_hours + idling_hours, starts, minimum_seconds,
+                increment_seconds
+            )
+        ) as billed_run_hours_low,
+        -- Every interruption is one more start, whose rounding costs half an increment.
+        greatest(
+            least_hours,
+            marts.billed_hours(
+                run_hours + setup_hours + idling_hours, starts, minimum_seconds, increment_seconds
+            )
+        )
+        + case when is_spot then rate * run_hours * increment_seconds / 7200 else 0 end
+            as billed_run_hours,
+        greatest(
+            least_hours,
+            marts.billed_hours(
+                run_hours_high + setup_hours + idling_hours, starts, minimum_seconds,
+                increment_seconds
+            )
+        )
+        + case when is_spot then rate_high * run_hours_high * increment_seconds / 7200 else 0 end
+            as billed_run_hours_high
+    from timed
 )
 
 select
@@ -151,6 +210,7 @@ select
     tokens_per_s,
     is_spot,
     sessions,
+    idle_hours,
     hours_low as train_hours_low,
     hours as train_hours,
     hours_high as train_hours_high,
@@ -158,32 +218,11 @@ select
     run_hours_low + setup_hours as hours_low,
     run_hours + setup_hours as hours,
     run_hours_high + setup_hours as hours_high,
-    greatest(
-        least_hours,
-        marts.billed_hours(hours + setup_hours, sessions, minimum_seconds, increment_seconds)
-    ) as billed_hours,
-    greatest(
-        least_hours,
-        marts.billed_hours(
-            run_hours_low + setup_hours, sessions, minimum_seconds, increment_seconds
-        )
-    ) as billed_run_hours_low,
-    -- Every interruption is one more start, whose rounding costs half an increment.
-    greatest(
-        least_hours,
-        marts.billed_hours(run_hours + setup_hours, sessions, minimum_seconds, increment_seconds)
-    )
-    + case when is_spot then rate * run_hours * increment_seconds / 7200 else 0 end
-        as billed_run_hours,
-    greatest(
-        least_hours,
-        marts.billed_hours(
-            run_hours_high + setup_hours, sessions, minimum_seconds, increment_seconds
-        )
-    )
-    + case when is_spot then rate_high * run_hours_high * increment_seconds / 7200 else 0 end
-        as billed_run_hours_high,
-    case when is_kept_running then idle_hours else 0 end as billed_idle_hours,
+    billed_hours,
+    billed_run_hours_low - billed_idle_hours as billed_run_hours_low,
+    billed_run_hours - billed_idle_hours as billed_run_hours,
+    billed_run_hours_high - billed_idle_hours as billed_run_hours_high,
+    billed_idle_hours,
     stored_gb,
     stored_gb * (run_hours + setup_hours) / 730 as running_gb_months,
     stored_gb * keep_days * 24 / 730 as kept_gb_months,
@@ -197,4 +236,4 @@ select
     case when is_spot then checkpoint_interval_hours end as checkpoint_interval_hours,
     case when is_spot then save_hours end as save_hours,
     case when is_spot then restart_hours end as restart_hours
-from timed
+from billed

@@ -1,15 +1,13 @@
 -- Every span of every offer's price, in dollars and with the terms that decide a bill.
 -- grain: offer_id, valid_from
 -- units: USD; USD per GB; seconds; GiB
--- A span that has ended is converted at the rate of its day, one in force at the newest rate.
+-- Dollars are those of the day on which the span began, so that the past is never rewritten.
 with rated as (
     select
         s.offer_id,
         s.valid_from,
         coalesce(
-            case when s.currency = 'USD' then 1.0 end,
-            case when s.valid_to is null then latest.usd_per_unit else daily.usd_per_unit end,
-            latest.usd_per_unit
+            case when s.currency = 'USD' then 1.0 end, daily.usd_per_unit, latest.usd_per_unit
         ) as usd_per_unit
     from staging.price_spans as s
     left join staging.fx_latest as latest using (currency)
@@ -43,6 +41,7 @@ select
     s.price_per_hour,
     s.currency,
     s.upfront,
+    r.usd_per_unit,
     s.price_per_hour::double * r.usd_per_unit as price_usd_per_hour,
     s.price_per_hour::double * r.usd_per_unit / o.gpu_count::double as price_usd_per_gpu_hour,
     s.is_available,
@@ -70,6 +69,16 @@ select
             then 'price list'
         when t.storage_price_per_gb_month is not null then 'terms'
     end as storage_price_from,
+    -- Data that are only kept lie where it is cheapest: bucket, network volume or stopped disk.
+    least(
+        coalesce(here.kept_usd_per_gb_month, anywhere.kept_usd_per_gb_month),
+        t.kept_storage_price_per_gb_month * kept_fx.usd_per_unit,
+        coalesce(
+            t.stopped_storage_price_per_gb_month * stopped_fx.usd_per_unit,
+            storage_usd_per_gb_month
+        )
+    ) as kept_usd_per_gb_month,
+    greatest(o.local_disk_gib::double * 1.073741824, t.included_disk_gb) as included_disk_gb,
     t.stopped_storage_price_per_gb_month * stopped_fx.usd_per_unit
         as stopped_storage_usd_per_gb_month,
     s.egress_price_per_gb::double * r.usd_per_unit as egress_usd_per_gb,
@@ -118,6 +127,8 @@ left join staging.storage_prices as anywhere
     on o.provider = anywhere.provider and anywhere.region = 'global'
 left join staging.fx_latest as storage_fx
     on storage_fx.currency = coalesce(t.storage_currency, 'USD')
+left join staging.fx_latest as kept_fx
+    on kept_fx.currency = coalesce(t.kept_storage_currency, 'USD')
 left join staging.fx_latest as stopped_fx
     on stopped_fx.currency = coalesce(t.stopped_storage_currency, 'USD')
 left join staging.fx_latest as ingress_fx

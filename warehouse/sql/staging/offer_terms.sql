@@ -7,7 +7,8 @@ with matching as (
         o.offer_id,
         t.term,
         t."value" as stated,
-        t.currency,
+        -- max_by would pass over a missing currency and take another statement's.
+        coalesce(t.currency, 'USD') as currency,
         -- A statement about the machine outweighs one about the tier, market or region.
         (t.sku_like is not null)::int * 8
         + (t.tier is not null)::int * 4
@@ -43,6 +44,15 @@ select
     max_by(currency, specificity) filter (term = 'storage_price_per_gb_month') as storage_currency,
     max_by(stated, specificity) filter (term = 'stopped_storage_price_per_gb_month')::double
         as stopped_storage_price_per_gb_month,
+    least(
+        max_by(stated, specificity) filter (term = 'network_storage_price_per_gb_month')::double,
+        max_by(stated, specificity) filter (term = 'object_storage_price_per_gb_month')::double
+    ) as kept_storage_price_per_gb_month,
+    coalesce(
+        max_by(currency, specificity) filter (term = 'network_storage_price_per_gb_month'),
+        max_by(currency, specificity) filter (term = 'object_storage_price_per_gb_month')
+    ) as kept_storage_currency,
+    max_by(stated, specificity) filter (term = 'included_disk_gb')::double as included_disk_gb,
     max_by(stated, specificity) filter (term = 'egress_price_per_gb')::double
         as egress_price_per_gb,
     max_by(currency, specificity) filter (term = 'egress_price_per_gb') as egress_currency,

@@ -6,8 +6,17 @@
 select
     coalesce(quantile_cont(storage_usd_per_gb_month, 0.9), 0.25) as storage_guess,
     coalesce(quantile_cont(ingress_usd_per_gb, 0.9), 0.01) as ingress_guess,
-    coalesce((select quantile_cont(usd_per_gb, 0.9) from staging.egress_tiers), 0.12)
-        as egress_guess
+    coalesce(
+        (
+            select quantile_cont(usd_per_gb, 0.9)
+            from (
+                select max(usd_per_gb) as usd_per_gb
+                from staging.egress_tiers
+                group by provider
+            )
+        ),
+        0.12
+    ) as egress_guess
 from (
     select
         max(storage_usd_per_gb_month) as storage_usd_per_gb_month,

@@ -38,8 +38,15 @@ compared as (
             billing_increment_seconds, billing_minimum_seconds, storage_price_per_gb_month,
             egress_price_per_gb, ingress_price_per_gb, interruption_rate_monthly, is_baseline
         ) as terms,
-        max(observed_at) over (partition by offer_id) as last_told_at
+        max(observed_at) over (partition by offer_id) as last_told_at,
+        -- Dates of validity move without a price moving: those told last hold.
+        last_value(effective_at) over whole as last_effective_at,
+        last_value(expires_at) over whole as last_expires_at
     from told
+    window whole as (
+        partition by offer_id order by observed_at
+        rows between unbounded preceding and unbounded following
+    )
 ),
 
 changes as (
@@ -78,8 +85,8 @@ select
     egress_price_per_gb,
     ingress_price_per_gb,
     interruption_rate_monthly,
-    effective_at,
-    expires_at,
+    case when next_at is null then last_effective_at else effective_at end as effective_at,
+    case when next_at is null then last_expires_at else expires_at end as expires_at,
     is_baseline,
     run_id
 from spans

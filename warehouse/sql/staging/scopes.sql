@@ -26,8 +26,10 @@ last_try as (
     select provider, scope, status, error, recorded_at, rejects, offers, is_truncated, source_url
     from staging.outcomes
     qualify
+        -- What was asked last: neither the baseline nor a second reading of old pages is an answer.
         row_number() over (
-            partition by provider, scope order by run_kind = 'baseline', run_id desc
+            partition by provider, scope
+            order by run_kind = 'baseline', run_kind = 'reparse', observed_at desc, run_id desc
         ) = 1
 )
 

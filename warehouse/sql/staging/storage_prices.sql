@@ -1,4 +1,4 @@
--- The cheapest disk that keeps a fine-tuning job's data, per provider and region of its price list.
+-- The cheapest disk to work on, and the cheapest place to keep data, per provider and region.
 -- grain: provider, region
 -- units: USD per GB and month
 -- kept: table
@@ -7,13 +7,14 @@ with disks as (
         f.provider,
         f.region,
         f.product,
+        f.fee_kind,
         f.observed_at,
         f.price::double * fx.usd_per_unit
         * case f.unit when 'gib_month' then 1 / 1.073741824 else 1 end as usd_per_gb_month
     from staging.fees as f
     inner join staging.fx_latest as fx using (currency)
     where
-        f.fee_kind in ('block_storage', 'network_storage', 'local_storage')
+        f.fee_kind in ('block_storage', 'network_storage', 'local_storage', 'object_storage')
         and f.unit in ('gb_month', 'gib_month')
         and f.from_tier_gb = 0
         and f.price > 0
@@ -22,8 +23,11 @@ with disks as (
 select
     provider,
     region,
-    min(usd_per_gb_month) as usd_per_gb_month,
-    min_by(product, usd_per_gb_month) as product,
-    min_by(observed_at, usd_per_gb_month) as observed_at
+    -- A disk is what a machine works on; what is only kept may lie in a bucket.
+    min(usd_per_gb_month) filter (fee_kind <> 'object_storage') as usd_per_gb_month,
+    min_by(product, usd_per_gb_month) filter (fee_kind <> 'object_storage') as product,
+    min(usd_per_gb_month) filter (fee_kind <> 'local_storage') as kept_usd_per_gb_month,
+    min_by(product, usd_per_gb_month) filter (fee_kind <> 'local_storage') as kept_product,
+    max(observed_at) as observed_at
 from disks
 group by provider, region

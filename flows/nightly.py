@@ -18,6 +18,8 @@ os.environ.setdefault("DO_NOT_TRACK", "1")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
 os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
+# Twenty seconds, Prefect's own choice, is too short for a small machine under load.
+os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -81,14 +83,22 @@ async def nightly(data: str = "data", providers: list[str] | None = None) -> Sta
         turns = asyncio.Semaphore(PROVIDERS_AT_ONCE)
 
         async def collect_one(slug: str, source: Source) -> None:
+            # States, not results: what breaks in one task must not end the night.
             async with turns:
-                outcomes = await collect_provider(slug, source, fetcher, previous.get(slug))
-            for outcome in outcomes:
-                # The state, not the result: a failed scope must not end the night.
-                state = keep_scope(
+                collecting = collect_provider(
+                    slug, source, fetcher, previous.get(slug), return_state=True
+                )
+                collected = await cast("Awaitable[State[list[Outcome]]]", collecting)
+            if not collected.is_completed():
+                note_broken(summary, slug, "*", collected)
+                return
+            for outcome in await collected.aresult():
+                keeping = keep_scope(
                     slug, outcome.scope, outcome, ledger, source, summary, return_state=True
                 )
-                await cast("Awaitable[State[Any]]", state)
+                kept = await cast("Awaitable[State[Any]]", keeping)
+                if not any((r.provider, r.scope) == (slug, outcome.scope) for r in summary.results):
+                    note_broken(summary, slug, outcome.scope, kept)
 
         async with Fetcher(folder / night.ARCHIVE, summary.run_id, os.environ) as fetcher:
             await asyncio.gather(
@@ -97,10 +107,14 @@ async def nightly(data: str = "data", providers: list[str] | None = None) -> Sta
             )
         summary.findings = night.publish_now(ledger, folder)
     await leave_summary(folder)
-    if summary.failed():
-        bad = sorted({r.provider for r in summary.results if r.status in ("failed", "held")})
-        return Completed(name="Degraded", message=f"kept the rest; not ok: {', '.join(bad)}")
+    if troubled := summary.troubled():
+        return Completed(name="Degraded", message=f"kept the rest; not ok: {', '.join(troubled)}")
     return Completed(message=f"{len(summary.results)} scopes ok")
+
+
+def note_broken(summary: night.Summary, slug: str, scope: str, state: State[Any]) -> None:
+    """Count a task that broke, rather than answered, as a failed scope."""
+    summary.results.append(night.ScopeResult(slug, scope, "failed", error=state.message))
 
 
 async def leave_summary(folder: Path) -> None:

@@ -50,13 +50,13 @@ class ScopeResult:
     provider: str
     scope: str
     status: str
-    offers: int
-    changes: int
-    withdrawals: int
-    rejects: int
-    truncated: bool
-    error: str | None
-    seconds: float
+    offers: int = 0
+    changes: int = 0
+    withdrawals: int = 0
+    rejects: int = 0
+    truncated: bool = False
+    error: str | None = None
+    seconds: float = 0
     notes: tuple[str, ...] = ()
     """What the checks noted of it, though it was kept."""
 
@@ -73,8 +73,12 @@ class Summary:
 
     def failed(self) -> bool:
         """Tell whether something went wrong, though the rest was kept."""
-        bad = {"failed", "held"}
-        return self.rates_error is not None or any(r.status in bad for r in self.results)
+        return bool(self.troubled())
+
+    def troubled(self) -> list[str]:
+        """Return what went wrong: providers, and the exchange rates."""
+        bad = sorted({r.provider for r in self.results if r.status in ("failed", "held")})
+        return [*bad, *(["exchange rates"] if self.rates_error is not None else [])]
 
 
 OnResult = Callable[[ScopeResult], None]
@@ -188,18 +192,19 @@ def load_baseline(ledger: Ledger) -> int:
     ]
     if not fresh:
         return 0
-    start_run(ledger, "baseline")
-    for (provider, scope), some in fresh:
-        ledger.keep(
-            Observation(
-                provider=provider,
-                scope=scope,
-                status="ok",
-                observed_at=datetime.fromisoformat(some[0]["observed_at"]),
-                offers=[read_offer(row).model_dump() for row in some],
-                source_url=some[0]["source_url"],
+    with ledger.transaction():
+        start_run(ledger, "baseline")
+        for (provider, scope), some in fresh:
+            ledger.keep(
+                Observation(
+                    provider=provider,
+                    scope=scope,
+                    status="ok",
+                    observed_at=datetime.fromisoformat(some[0]["observed_at"]),
+                    offers=[read_offer(row).model_dump() for row in some],
+                    source_url=some[0]["source_url"],
+                )
             )
-        )
     return sum(len(some) for _, some in fresh)
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.refresh import Summary, refresh
+from flows.refresh import Summary, load_baseline, refresh
+from warehouse.ledger import Ledger
+from warehouse.reader import LEDGER
 
 PAYLOADS = Path(__file__).parent / "payloads"
 # The case of each provider that a healthy night looks like; the others provoke faults.
@@ -45,12 +47,28 @@ def night(tmp_path_factory: pytest.TempPathFactory, replay_dir: Path) -> tuple[P
 
 
 @pytest.fixture
-def data(tmp_path: Path, filled: Path) -> Path:
+def fresh(tmp_path: Path, filled: Path) -> Path:
     """An empty data folder to write to, with the plans remembered, which takes seconds to make."""
     folder = tmp_path / "data"
     folder.mkdir()
     shutil.copy(filled / "plans.parquet", folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger that holds the bundled baseline and nothing else. Read only."""
+    path = tmp_path_factory.mktemp("baseline") / LEDGER
+    with Ledger(path) as ledger:
+        load_baseline(ledger)
+    return path
+
+
+@pytest.fixture
+def data(fresh: Path, baseline: Path) -> Path:
+    """A data folder to write to, as it stands before the first live answer."""
+    shutil.copy(baseline, fresh)
+    return fresh
 
 
 @pytest.fixture(scope="session")

@@ -315,10 +315,10 @@ def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path, replay_di
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_a_read_only_data_folder_is_named(data: Path, replay_dir: Path) -> None:
+def test_a_read_only_data_folder_is_named(fresh: Path, replay_dir: Path) -> None:
     """As an ordinary user: for root no folder is read-only."""
-    data.chmod(0o555)
-    for path in [*data.parents, replay_dir, *replay_dir.parents]:
+    fresh.chmod(0o555)
+    for path in [*fresh.parents, replay_dir, *replay_dir.parents]:
         if path.is_relative_to(Path(tempfile.gettempdir())) and path != Path(tempfile.gettempdir()):
             path.chmod(path.stat().st_mode | 0o055)
     # What the command imports is loaded first: the interpreter may lie in root's home.
@@ -327,21 +327,21 @@ def test_a_read_only_data_folder_is_named(data: Path, replay_dir: Path) -> None:
         "if os.getuid() == 0:\n    os.setgid(65534)\n    os.setuid(65534)\n"
         "flows.cli.app(sys.argv[1:], prog_name='tunecost')"
     )
-    arguments = ["refresh", "--replay", str(replay_dir), "--data", str(data)]
+    arguments = ["refresh", "--replay", str(replay_dir), "--data", str(fresh)]
     result = subprocess.run(
         [sys.executable, "-c", script, *arguments], capture_output=True, text=True
     )
-    data.chmod(0o755)
+    fresh.chmod(0o755)
     assert result.returncode == 2, result.stderr
     assert "--data DIR" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
-    assert sorted(p.name for p in data.iterdir()) == ["plans.parquet"]
+    assert sorted(p.name for p in fresh.iterdir()) == ["plans.parquet"]
 
 
-def test_refresh_says_what_became_of_each_provider(data: Path, tmp_path: Path) -> None:
+def test_refresh_says_what_became_of_each_provider(fresh: Path, tmp_path: Path) -> None:
     folder = lay_replay(tmp_path / "replay")
     (folder / "oci" / "products.json").write_text("<html>maintenance</html>")
-    result = run("refresh", "--replay", str(folder), data=data)
+    result = run("refresh", "--replay", str(folder), data=fresh)
     assert result.exit_code == 1
     lines = result.stderr.splitlines()
     assert any(line.startswith("oci: failed: ") for line in lines)

@@ -139,7 +139,7 @@ Nights = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(nights=Nights)
 def test_whatever_the_order_of_arrival_each_snapshot_reads_back(
     nights: list[tuple[int, dict[str, int]]], tmp_path_factory: pytest.TempPathFactory

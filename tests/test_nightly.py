@@ -2,19 +2,28 @@
 
 import asyncio
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
+from flows.refresh import Summary
+from scrapers.collect import Outcome
 from scrapers.offer import Offer
 from scrapers.pages import Get, Pages, Provider, pages_of
 from tests.server import Answer, Server, serving
+from warehouse.ledger import Ledger
 from warehouse.reader import open_published
 
 ROOT = Path(__file__).parents[1]
@@ -39,19 +48,72 @@ def source(slug: str, server: Server) -> Any:
     )
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """`tunecost schedule`, running in a process of its own."""
+
+    log: Path
+    api: str
+
+
+@pytest.fixture(scope="module")
+def schedule(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Schedule]:
+    folder = tmp_path_factory.mktemp("schedule")
+    environ = os.environ | {"PREFECT_HOME": str(folder), "PREFECT_LOGGING_LEVEL": "INFO"}
+    command = [sys.executable, "-m", "flows", "schedule", "--cron", "5 4 * * *",
+               "--data", str(folder / "data")]  # fmt: skip
+    log = folder / "log"
+    with log.open("wb") as stream, subprocess.Popen(
+        command, env=environ, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+    ) as process:  # fmt: skip
+        deadline = time.monotonic() + 120
+        while b"polling for scheduled runs" not in log.read_bytes():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)  # waits for the other process's word
+        api = re.search(r"server on (http://\S+)", log.read_text())
+        assert api, log.read_text()
+        yield Schedule(log, f"{api[1]}/api")
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(30)
+
+
+def test_schedule_serves_the_flow_from_one_process(schedule: Schedule) -> None:
+    deployments = httpx.post(f"{schedule.api}/deployments/filter", json={}).json()
+    assert [d["name"] for d in deployments] == ["nightly"]
+    clock = deployments[0]["schedules"][0]["schedule"]
+    assert (clock["cron"], clock["timezone"]) == ("5 4 * * *", "UTC")
+    assert deployments[0]["parameters"]["data"] == str(schedule.log.parent / "data")
+    assert "tunecost-nightly" in schedule.log.read_text()
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_failing_scope_degrades_the_night_and_stops_nothing(
-    data: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, schedule: Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from prefect.client.orchestration import get_client
-    from prefect.testing.utilities import prefect_test_harness
+    from prefect.settings import PREFECT_API_URL, temporary_settings
 
+    from flows import nightly as clock
     from flows import refresh as night
-    from flows.nightly import nightly
 
+    async def collect(source: Any, *rest: Any, **named: Any) -> Any:
+        if source.PROVIDER.slug == "broken":
+            raise AssertionError("a fault of ours")
+        return await collect_as_ever(source, *rest, **named)
+
+    def keep(ledger: Ledger, outcome: Outcome, *rest: Any) -> Any:
+        if outcome.provider == "unwritten":
+            raise OSError("no space left")
+        return keep_as_ever(ledger, outcome, *rest)
+
+    collect_as_ever, keep_as_ever = clock.collect, night.keep
+    monkeypatch.setattr(clock, "collect", collect)
+    monkeypatch.setattr(night, "keep", keep)
     with serving() as server:
-        sources = {slug: source(slug, server) for slug in ("good", "flaky")}
+        slugs = ("good", "flaky", "broken", "unwritten")
+        sources = {slug: source(slug, server) for slug in slugs}
         monkeypatch.setattr(night, "choose_sources", lambda names: sources)
         monkeypatch.setattr(night, "collect_rates", no_rates)
         for slug in sources:
@@ -61,23 +123,25 @@ def test_a_failing_scope_degrades_the_night_and_stops_nothing(
         server.scripts["/flaky/south"] = [Answer(b"gone", 404)]
 
         async def run_twice() -> tuple[Any, Any, list[Any], list[Any]]:
-            first: Any = await nightly(str(data), return_state=True)  # type: ignore[misc]
-            second: Any = await nightly(str(data), return_state=True)  # type: ignore[misc]
+            first: Any = await clock.nightly(str(data), return_state=True)  # type: ignore[misc]
+            second: Any = await clock.nightly(str(data), return_state=True)  # type: ignore[misc]
             async with get_client() as client:
                 return first, second, await client.read_task_runs(), await client.read_artifacts()
 
-        with prefect_test_harness():
+        with temporary_settings({PREFECT_API_URL: schedule.api}):
             first, second, tasks, artifacts = asyncio.run(run_twice())
 
     assert first.name == "Degraded"
     assert first.is_completed()
-    assert "flaky" in first.message
+    assert first.message.endswith("not ok: broken, flaky, unwritten, exchange rates")
     assert second.name == "Degraded"
     states = {task.name: task.state_name for task in tasks}
     assert states["collect good"] == "Completed"
     assert states["keep good north"] == "Completed"
     assert states["keep flaky north"] == "Completed"
     assert states["keep flaky south"] == "Failed"
+    assert states["collect broken"] == "Failed"
+    assert states["keep unwritten north"] == "Failed"
     with open_published(data) as connection:
         live = connection.execute(
             "select sku from marts.current_prices where not is_baseline order by sku"
@@ -95,8 +159,9 @@ def test_a_failing_scope_degrades_the_night_and_stops_nothing(
     assert rows["good"]["age_hours"] < 1
 
 
-async def no_rates(*_: Any) -> None:
-    """The test has no exchange rates to fetch."""
+async def no_rates(ledger: Ledger, fetcher: Any, summary: Summary) -> None:
+    """The test's bank does not answer."""
+    summary.rates_error = "no answer"
 
 
 def test_refresh_never_imports_prefect(data: Path, replay_dir: Path) -> None:
@@ -129,28 +194,3 @@ def test_the_deployment_file_names_a_flow_that_exists() -> None:
     from flows.nightly import nightly
 
     assert nightly.name == "tunecost-nightly"
-
-
-def test_schedule_serves_from_one_process(tmp_path: Path) -> None:
-    """It comes up, says where and when it will run, and stops on a signal."""
-    import os
-    import signal
-    import time
-
-    environ = os.environ | {"PREFECT_HOME": str(tmp_path / "prefect"), "DO_NOT_TRACK": "1"}
-    command = [sys.executable, "-m", "flows", "schedule", "--cron", "5 4 * * *",
-               "--data", str(tmp_path / "data")]  # fmt: skip
-    log = tmp_path / "log"
-    with log.open("wb") as stream, subprocess.Popen(
-        command, env=environ, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
-    ) as process:  # fmt: skip
-        deadline = time.monotonic() + 90
-        while time.monotonic() < deadline and process.poll() is None:
-            if b"polling for scheduled runs" in log.read_bytes():
-                break
-            time.sleep(0.2)  # waits for the other process's word
-        text = log.read_text()
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
-    assert "polling for scheduled runs" in text, text
-    assert "tunecost-nightly" in text

@@ -110,6 +110,8 @@ def test_every_shared_row_is_exact() -> None:
         ({"num_hidden_layers": 0}, "no num_hidden_layers"),
         ({"num_attention_heads": None}, "no num_attention_heads"),
         ({"hidden_size": "wide"}, "not a whole number"),
+        ({"intermediate_size": -8}, "not a whole number of at least 0"),
+        ({"vocab_size": -8}, "not a whole number of at least 0"),
         ({"num_key_value_heads": 5}, "cannot share"),
         ({"head_dim": -1}, "head_dim"),
         ({"num_experts": 8, "num_experts_per_tok": 9}, "experts per token"),
@@ -129,6 +131,16 @@ def test_a_bad_config_is_refused_in_one_line(change: dict[str, Any], words: str)
         {"hf_id": "a/b"},
         {"hf_id": "a/b", "model_type": "llama", "hidden_size": "", "num_attention_heads": "8"},
         {"hf_id": "a/b", "model_type": "llama", "hidden_size": "many", "num_attention_heads": "8"},
+        {"hf_id": "a/b", "model_type": "llama", "hidden_size": "inf", "num_attention_heads": "8"},
+        {"hf_id": "a/b", "model_type": "llama", "hidden_size": "-64", "num_attention_heads": "8"},
+        {
+            "hf_id": "a/b",
+            "model_type": "llama",
+            "hidden_size": "64",
+            "num_attention_heads": "0",
+            "num_hidden_layers": "1",
+            "intermediate_size": "9",
+        },
     ],
 )
 def test_a_bad_row_is_refused_in_one_line(row: dict[str, str]) -> None:

@@ -231,6 +231,8 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.run_id: str = ""
+        self._kind: str = ""
+        self._is_writing = False
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -260,18 +262,25 @@ class Ledger:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write everything in the block, or nothing."""
+        """Write everything in the outermost block, or nothing."""
+        if self._is_writing:
+            yield
+            return
         self.connection.execute("begin transaction")
+        self._is_writing = True
         try:
             yield
         except BaseException:
             self.connection.execute("rollback")
             raise
+        finally:
+            self._is_writing = False
         self.connection.execute("commit")
 
     def start_run(self, kind: RunKind, started_at: datetime, version: str) -> str:
         """Open a run and return its id, which sorts by time."""
         self.run_id = f"{naive(started_at):%Y%m%dT%H%M%S%f}Z-{secrets.token_hex(3)}"
+        self._kind = kind
         self._insert(
             "runs",
             [{"kind": kind, "started_at": naive(started_at), "version": version}],
@@ -377,7 +386,7 @@ class Ledger:
             return Kept("failed", error=_words(failed), findings=findings)
         held = [f for f in findings if f.severity == "hold"]
         # A reparse reads again, on purpose, what was kept before: it is never a surprise.
-        if held and self._kind() != "reparse" and not self._confirms(seen):
+        if held and self._kind != "reparse" and not self._confirms(seen):
             self.connection.execute(
                 """
                 insert into ledger.held_offers
@@ -386,17 +395,27 @@ class Ledger:
                 [self.run_id],
             )
             return Kept("held", error="held for confirmation: " + _words(held), findings=findings)
-        self._write_facts(seen)
+        later = self._later_outcome(seen)
+        self._write_facts(is_late=self._kind != "reparse" and later is not None)
         changes, withdrawals = self._write_changes(
-            "incoming", "state", "price_changes", "offer_id", OFFER_TERMS, (), seen
+            "incoming", "state", "price_changes", "offer_id", OFFER_TERMS, (), seen, later
         )
+        if not seen.fees and not self._ever_had_fees(seen):
+            return Kept("ok", changes, withdrawals, findings=findings)
         fees = [{**fee, "fee_region": fee["region"]} for fee in seen.fees]
         self._stage("incoming_fees", seen, fees, FEE_KEY, FEE_TERMS, "fee_id")
         self._stage_state("state_fees", "fee_changes", "fee_id", seen)
         more, gone = self._write_changes(
-            "incoming_fees", "state_fees", "fee_changes", "fee_id", FEE_TERMS, FEE_KEY, seen
+            "incoming_fees", "state_fees", "fee_changes", "fee_id", FEE_TERMS, FEE_KEY, seen, later
         )
         return Kept("ok", changes + more, withdrawals + gone, findings=findings)
+
+    def _ever_had_fees(self, seen: Observation) -> bool:
+        rows = self.connection.execute(
+            "select 1 from ledger.fee_changes where provider = ? and scope = ? limit 1",
+            [seen.provider, seen.scope],
+        )
+        return rows.fetchone() is not None
 
     def _stage(
         self,
@@ -447,14 +466,8 @@ class Ledger:
                     partition by c.{id_name} order by c.observed_at desc, c.run_id desc
                 ) = 1
             """,
-            [seen.provider, seen.scope, naive(seen.observed_at), self._kind() == "baseline"],
+            [seen.provider, seen.scope, naive(seen.observed_at), self._kind == "baseline"],
         )
-
-    def _kind(self) -> str:
-        row = first(
-            self.connection.execute("select kind from ledger.runs where run_id = ?", [self.run_id])
-        )
-        return str(row[0]) if row else ""
 
     def _confirms(self, seen: Observation) -> bool:
         """Tell whether this observation confirms the doubt of the scope's last one.
@@ -504,13 +517,12 @@ class Ledger:
         shared, alike = row if row else (0, 0)
         return bool(alike >= 0.8 * shared)
 
-    def _write_facts(self, seen: Observation) -> None:
+    def _write_facts(self, *, is_late: bool) -> None:
         """Write the slow facts of offers where they are new or differ; the latest run's count.
 
         An old page that comes late knows nothing better of an offer that was seen since; only a
         reparse corrects.
         """
-        is_late = self._kind() != "reparse" and self._later_outcome(seen) is not None
         facts = (*OFFER_KEY, *OFFER_FACTS)
         same = " and ".join(f"known.{c} is not distinct from incoming.{c}" for c in facts)
         columns = ", ".join(facts)
@@ -556,6 +568,7 @@ class Ledger:
         terms: Mapping[str, str],
         carried: tuple[str, ...],
         seen: Observation,
+        later: datetime | None,
     ) -> tuple[int, int]:
         """Write what differs from the state; return the counts of changes and withdrawals.
 
@@ -583,7 +596,6 @@ class Ledger:
             """,
             [seen.truncated, seen.truncated],
         )
-        later = self._later_outcome(seen)
         if later is not None:
             self.connection.execute(
                 f"""

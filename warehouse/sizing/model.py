@@ -294,7 +294,7 @@ class ModelSpec:
             "num_hidden_layers": _number(row, "num_hidden_layers", hf_id),
             "num_attention_heads": heads,
             "num_key_value_heads": _number(row, "num_key_value_heads", hf_id, heads),
-            "head_dim": _number(row, "head_dim", hf_id, hidden // heads),
+            "head_dim": _number(row, "head_dim", hf_id, hidden // max(heads, 1)),
             "intermediate_size": _number(row, "intermediate_size", hf_id),
             "vocab_size": _number(row, "vocab_size", hf_id, 0),
             "tie_word_embeddings": row.get("tie_word_embeddings") == "true",
@@ -340,9 +340,13 @@ def _number(
     if not text and default is not None:
         return default
     try:
-        return int(float(text))
+        value = float(text)
     except ValueError:
         raise SizingError(f"{hf_id}: {column} is {text!r}, not a number") from None
+    try:
+        return _checked(column, value)
+    except SizingError as error:
+        raise SizingError(f"{hf_id}: {error}") from None
 
 
 LARGEST: Final = 1e12
@@ -379,15 +383,17 @@ def _pick(config: Mapping[str, Any], name: str) -> int | None:
             value = max(value, default=None)
             if value is None:
                 continue
+        if name == "max_position" and value == -1:  # no limit of its own (Mamba, XLNet)
+            continue
         return _checked(key, value)
     return None
 
 
 def _checked(key: str, value: object) -> int:
     """A value as a whole number of a size that a model can have."""
-    if isinstance(value, (int, float)) and -LARGEST < value < LARGEST and value == int(value):
+    if isinstance(value, (int, float)) and 0 <= value < LARGEST and value == int(value):
         return int(value)
-    raise SizingError(f"{key} is {value!r}, not a whole number")
+    raise SizingError(f"{key} is {value!r}, not a whole number of at least 0")
 
 
 def _whole(config: Mapping[str, Any], key: str, default: int) -> int:

@@ -18,6 +18,20 @@ if TYPE_CHECKING:
     from flows.refresh import OnResult, ScopeResult
 
 F = TypeVar("F", bound=Callable[..., Any])
+UTC_TIME = click.DateTime(
+    ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ"]
+)
+
+
+class Hours(click.FloatRange):
+    """A number of hours: NaN, which every comparison lets through, is none."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if number != number:
+            self.fail(f"{value!r} is not a number of hours.", param, ctx)
+        return number
 
 
 class OneLineErrors(click.Group):
@@ -104,9 +118,9 @@ def limit_option(default: int) -> Callable[[F], F]:
     )
 
 
-def limited(limit: int | None, form: str, default: int) -> int | None:
+def limited(limit: int | None, form: str, default: int) -> int:
     """Return the row limit that holds."""
-    return limit if limit is not None else (default if form == "table" else None)
+    return limit if limit is not None else (default if form == "table" else sys.maxsize)
 
 
 # --- collecting -------------------------------------------------------------------------------
@@ -214,7 +228,7 @@ def status(data: Path, form: str) -> None:
     with open_published(data) as connection:
         rows = to_rows(connection.execute("from marts.provider_health order by provider"))
     if form == "table":
-        rows = [row | {"age": age(row["age_hours"])} for row in rows]
+        rows[:] = [row | {"age": age(row["age_hours"])} for row in rows]
     print_rows(
         rows,
         form,
@@ -281,7 +295,7 @@ def offer_filters(command: F) -> F:
 
 @app.command()
 @offer_filters
-@click.option("--max-age-hours", type=click.FloatRange(min=0), help="Seen within so many hours.")
+@click.option("--max-age-hours", type=Hours(min=0), help="Seen within so many hours.")
 @click.option("--available", is_flag=True, help="Only offers stated as available.")
 @limit_option(20)
 @data_option
@@ -304,11 +318,10 @@ def prices(
     from flows.show import age, print_rows, usd
     from warehouse.reader import open_published
 
+    filters = Filters(providers, regions, countries, markets, gpus, max_age_hours=max_age_hours)
     with open_published(data) as connection:
-        check_names(connection, providers, gpus, markets)
-        where, values = Filters(
-            providers, regions, countries, markets, gpus, max_age_hours=max_age_hours
-        ).where()
+        check_names(connection, filters)
+        where, values = filters.where()
         query = (
             f"from marts.current_prices where {where}"
             f" {'and is_available' if available else ''}"
@@ -316,9 +329,9 @@ def prices(
         )
         rows = to_rows(connection.execute(query, values))
     total = len(rows)
-    rows = rows[: limited(limit, form, 20)]
+    del rows[limited(limit, form, 20) :]
     if form == "table":
-        rows = [
+        rows[:] = [
             row
             | {
                 "machine": usd(row["price_usd_per_hour"]),
@@ -352,8 +365,8 @@ def prices(
 @app.command()
 @offer_filters
 @click.option("--sku", help="Only this machine.")
-@click.option("--since", type=click.DateTime(), help="Prices that held after this UTC time.")
-@click.option("--as-of", type=click.DateTime(), help="Prices that held at this UTC time.")
+@click.option("--since", type=UTC_TIME, help="Prices that held after this UTC time.")
+@click.option("--as-of", type=UTC_TIME, help="Prices that held at this UTC time.")
 @limit_option(50)
 @data_option
 @format_option
@@ -376,9 +389,10 @@ def history(
     from flows.show import print_rows, usd
     from warehouse.reader import open_published
 
+    filters = Filters(providers, regions, countries, markets, gpus)
     with open_published(data) as connection:
-        check_names(connection, providers, gpus, markets)
-        where, values = Filters(providers, regions, countries, markets, gpus).where()
+        check_names(connection, filters)
+        where, values = filters.where()
         relation = "marts.price_history"
         if as_of is not None:
             relation = "marts.prices_as_of($as_of)"
@@ -393,9 +407,9 @@ def history(
         query = f"from {relation} where {where} order by {order}"
         rows = to_rows(connection.execute(query, values))
     total = len(rows)
-    rows = rows[: limited(limit, form, 50)]
+    del rows[limited(limit, form, 50) :]
     if form == "table":
-        rows = [row | {"machine": usd(row["price_usd_per_hour"])} for row in rows]
+        rows[:] = [row | {"machine": usd(row["price_usd_per_hour"])} for row in rows]
     print_rows(
         rows,
         form,
@@ -428,6 +442,8 @@ def sql(query: str, data: Path, form: str) -> None:
     from flows.show import print_rows
     from warehouse.reader import open_published
 
+    if not query.strip():
+        raise click.UsageError("no query; e.g. tunecost sql 'from marts.cheapest_gpus'")
     with open_published(data) as connection:
         rows = to_rows(connection.execute(query))
     print_rows(rows, form)
@@ -458,10 +474,8 @@ def sql(query: str, data: Path, form: str) -> None:
     "--checkpoint-minutes", type=float, help="Work between saves; Young's optimum if not given."
 )
 @offer_filters
-@click.option("--max-hours", type=click.FloatRange(min=0), help="Done within so many hours.")
-@click.option(
-    "--max-age-hours", type=click.FloatRange(min=0), help="Price seen within so many hours."
-)
+@click.option("--max-hours", type=Hours(min=0), help="Done within so many hours.")
+@click.option("--max-age-hours", type=Hours(min=0), help="Price seen within so many hours.")
 @click.option(
     "--needs",
     multiple=True,
@@ -469,7 +483,7 @@ def sql(query: str, data: Path, form: str) -> None:
 )
 @click.option(
     "--deadline-hours",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Hours(min=0, min_open=True),
     help="Drop what likely takes longer; add the probability to finish in time.",
 )
 @click.option("--explain", help="Print one bill line by line: an offer_id, a sku, or provider/sku.")
@@ -537,11 +551,6 @@ def build_job(
         models[str(config)] = read_config(config)
     elif model is not None:
         stated["model"] = find_model(model, models)
-    tokens = stated.get("tokens")
-    if tokens is not None:
-        if tokens != tokens or tokens in (float("inf"), float("-inf")):
-            raise UsageError("--tokens must be a number of tokens")
-        stated["tokens"] = round(tokens)
     if is_default and stated.get("method") is not None and stated["method"] != base["method"]:
         # The default job's quantisation and rank belong to its method.
         base |= method_defaults(stated["method"])

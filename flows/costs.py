@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,7 @@ class Filters:
             )
             values["gpus"] = list(self.gpus)
         if self.max_hours is not None:
-            parts.append("hours <= $max_hours")
+            parts.append("hours + idle_hours <= $max_hours")
             values["max_hours"] = self.max_hours
         if self.max_age_hours is not None:
             parts.append("age_hours <= $max_age_hours")
@@ -63,7 +63,9 @@ NEEDS = {
     "ssh": "has_ssh",
     "docker": "has_docker",
     "jupyter": "has_jupyter",
-    "nvlink": "(gpu_count <= 1 or regexp_matches(interconnect, 'nvlink|nvswitch', 'i'))",
+    # A bridge joins pairs, and where it is sold it need not be fitted.
+    "nvlink": "(gpu_count <= 1 or regexp_matches(interconnect, 'nvlink|nvswitch|nvl72', 'i')"
+    " and not regexp_matches(interconnect, 'bridge', 'i'))",
     "persistent-storage": "(has_persistent_storage or storage_survives_stop)",
     "availability": "is_available",
 }
@@ -76,7 +78,7 @@ def rank(
     models: Mapping[str, ModelSpec],
     filters: Filters,
     limit: int | None = None,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Return what the job costs on each offer that can run it, cheapest first, up to a limit.
 
     A custom job is costed by the same statement as the reference jobs: its plans and its row go
@@ -130,23 +132,41 @@ def explain_nothing(connection: duckdb.DuckDBPyConnection, filters: Filters) -> 
     plans = first(
         connection.execute(
             """
-        select count(*), count(*) filter (fits), min(reason) filter (not fits),
-            arg_max(gpu_count || ' x ' || gpu, vram_usable_gib * gpu_count) filter (not fits)
+        select
+            count(*), count(*) filter (fits),
+            arg_max(
+                gpu_count::integer || ' x ' || gpu || ': ' || reason,
+                vram_usable_gib * gpu_count
+            ) filter (not fits)
         from custom_plans
         """
         )
     )
-    total, fitting, reason, largest = plans or (0, 0, None, None)
+    total, fitting, largest = plans or (0, 0, None)
     if total == 0:
         return "no offer with a known GPU is in force; run `tunecost refresh`"
     if fitting == 0:
-        return f"no machine on sale fits the job; the largest, {largest}: {reason}"
+        return f"no machine on sale fits the job; the largest, {largest}"
     if filters != Filters():
         return f"{fitting} machine types fit the job, but no offer passes the filters"
     return "every machine that fits the job is sold out or sold only with a commitment"
 
 
-def to_rows(result: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    """Return a result as mappings."""
-    names: Sequence[str] = [column[0] for column in result.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+class Rows(list[dict[str, Any]]):
+    """The rows of a result; the columns are known though there may be no row."""
+
+    columns: tuple[str, ...] = ()
+
+
+def to_rows(result: duckdb.DuckDBPyConnection) -> Rows:
+    """Return a result as mappings; a column whose name an earlier one has is called `name_1`."""
+    columns: list[str] = []
+    for name, *_ in result.description or ():
+        unique, n = name, 0
+        while unique in columns:
+            n += 1
+            unique = f"{name}_{n}"
+        columns.append(unique)
+    rows = Rows(dict(zip(columns, row, strict=True)) for row in result.fetchall())
+    rows.columns = tuple(columns)
+    return rows

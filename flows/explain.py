@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -80,7 +80,7 @@ def explain_bill(
     if "stop_behaviour" in terms:
         lines.append(term_line(terms["stop_behaviour"]))
     lines += [
-        storage_line(connection, row, facts, terms),
+        *storage_lines(connection, row, facts, terms),
         transfer_line("egress", row["egress_gb"], row["egress_usd"], facts, terms, row),
         transfer_line("ingress", row["ingress_gb"], row["ingress_usd"], facts, terms, row),
         line(
@@ -151,35 +151,73 @@ def spot_line(
     )
 
 
-def storage_line(
+def storage_lines(
     connection: duckdb.DuckDBPyConnection,
     row: Mapping[str, Any],
     facts: Mapping[str, Any],
     terms: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Any]:
-    """Say what is stored, at whose price."""
-    price = facts["storage_usd_per_gb_month"]
-    source, seen, product = None, None, ""
-    if facts["storage_price_from"] == "offer":
-        source, seen = row["source"], row["observed_at"].date().isoformat()
-    elif facts["storage_price_from"] == "price list":
+) -> Iterator[dict[str, Any]]:
+    """Say what is stored, at whose price: on the running machine, while it is stopped, kept."""
+    own = facts["storage_price_from"]
+    stopped = "stopped terms" if facts["stopped_storage_usd_per_gb_month"] is not None else own
+    for item, volume, price, origin in (
+        ("storage", row["disk_gb_months"], row["storage_usd_per_gb_month"], own),
+        ("storage stopped", row["stopped_gb_months"], row["stopped_usd_per_gb_month"], stopped),
+        ("storage kept", row["kept_gb_months"], row["kept_usd_per_gb_month"],
+         facts["kept_price_from"]),
+    ):  # fmt: skip
+        if volume == 0 and item != "storage":
+            continue
+        product, source, seen = storage_origin(connection, row, terms, origin, item)
+        how = f"{volume:.4f} GB-months x " + (
+            "no price stated" if price is None else f"{price:.4f} USD/GB-month{product}"
+        )
+        if item == "storage" and (included := facts["included_disk_gb"]):
+            how += (
+                ", apart from the machine's own disk, which a stop clears"
+                if row["is_disk_apart"]
+                else f", beyond the {included:.0f} GB that come with the machine"
+            )
+        # Where one part has no price the whole is assumed, in its own line.
+        usd = volume * price if price is not None and row["storage_usd"] is not None else None
+        yield line(item, how, usd, source, seen)
+
+
+def storage_origin(
+    connection: duckdb.DuckDBPyConnection,
+    row: Mapping[str, Any],
+    terms: Mapping[str, Mapping[str, Any]],
+    origin: str | None,
+    item: str,
+) -> tuple[str, str | None, str | None]:
+    """Return the product in brackets, the source, and when a storage price was seen there."""
+    if origin == "offer":
+        return "", row["source"], row["observed_at"].date().isoformat()
+    if origin == "price list":
+        column = "cheapest_product" if item == "storage kept" else "product"
         found = first(
             connection.execute(
-                "select product, observed_at from staging.storage_prices"
+                f"select {column}, observed_at from staging.storage_prices"
                 " where provider = $provider and region in ($region, 'global')"
-                " order by region = 'global' limit 1",
+                f" and {column} is not null order by region = 'global' limit 1",
                 {"provider": row["provider"], "region": row["region"]},
             )
         )
         if found:
-            product, seen = f" ({found[0]})", found[1].date().isoformat()
-        source = row["source"]
-    elif "storage_price_per_gb_month" in terms:
-        term = terms["storage_price_per_gb_month"]
-        source, seen = term["source_url"], term["source_date"]
-    cost = "no price stated" if price is None else f"{price:.4f} USD/GB-month{product}"
-    how = f"{row['storage_gb_months']:.4f} GB-months x {cost}"
-    return line("storage", how, row["storage_usd"], source, seen)
+            return f" ({found[0]})", row["source"], found[1].date().isoformat()
+        return "", row["source"], None
+    names = {
+        "terms": ("storage_price_per_gb_month",),
+        "stopped terms": ("stopped_storage_price_per_gb_month",),
+        "kept terms": (
+            "network_storage_price_per_gb_month",
+            "object_storage_price_per_gb_month",
+        ),
+    }
+    for name in names.get(origin or "", ()):
+        if name in terms:
+            return f" ({name})", terms[name]["source_url"], terms[name]["source_date"]
+    return "", None, None
 
 
 def transfer_line(
@@ -240,18 +278,19 @@ def add_finish_probability(rows: Iterable[dict[str, Any]], deadline_hours: float
     from warehouse.sizing.spot import finish_within, spread_run
 
     for row in rows:
+        left = deadline_hours - row["idle_hours"]
         levels = ("low", "", "high")
         chances = []
         for level in levels:
             suffix = f"_{level}" if level else ""
             rate = row[f"interruptions_per_hour{suffix}"]
             if rate is None:
-                chances.append(float(row[f"hours{suffix}"] <= deadline_hours))
+                chances.append(float(row[f"hours{suffix}"] <= left))
                 continue
             work = row[f"train_hours{suffix}"]
             spread = spread_run(
                 work, min(work, row["checkpoint_interval_hours"]), row["save_hours"], rate,
                 row["restart_hours"], row["setup_hours"],
             )  # fmt: skip
-            chances.append(finish_within(spread, deadline_hours))
+            chances.append(finish_within(spread, left))
         row["finish_probability"] = sum(w * c for w, c in zip(SWANSON, chances, strict=True))

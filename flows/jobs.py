@@ -15,6 +15,21 @@ from warehouse.sizing.model import ModelSpec
 
 DEFAULT_JOB = "llama-3.1-8b-qlora-10m"
 CUSTOM = "custom"
+# Beyond these an amount is a slip of the hand: the largest pre-training runs saw 1e14 tokens.
+AT_MOST = {
+    "tokens": 10**15,
+    "rows": 10**12,
+    "length": 10**7,
+    "epochs": 10**4,
+    "seq_len": 10**7,
+    "lora_rank": 10**5,
+    "sessions": 10**4,
+    "checkpoint_minutes": 10**6,
+    "dataset_gb": 10**7,
+    "keep_days": 36_500,
+    "idle_hours": 10**5,
+}
+MAY_BE_ZERO = {"dataset_gb", "keep_days", "idle_hours"}
 
 
 def find_model(name: str, models: Mapping[str, ModelSpec]) -> str:
@@ -84,30 +99,43 @@ def make_job(stated: Mapping[str, Any], base: Mapping[str, str]) -> dict[str, st
     Raises:
         UsageError: an amount that is not above zero, or half of what makes an amount.
     """
-    positive = (
-        "tokens", "rows", "length", "epochs", "seq_len", "lora_rank", "sessions",
-        "checkpoint_minutes",
-    )  # fmt: skip
-    for name in positive:
-        if (value := stated.get(name)) is not None and value <= 0:
-            raise UsageError(f"--{name.replace('_', '-')} must be above 0, not {value:g}")
-    for name in ("dataset_gb", "keep_days", "idle_hours"):
-        if (value := stated.get(name)) is not None and value < 0:
-            raise UsageError(f"--{name.replace('_', '-')} cannot be negative ({value:g})")
+    for name in AT_MOST:
+        if (value := stated.get(name)) is not None:
+            check_amount(name, value)
     values = {k: v for k, v in stated.items() if v is not None}
     if "rows" in values or "length" in values:
         if "tokens" in values:
             raise UsageError("give --tokens, or --rows with --length (and --epochs), not both")
         if "rows" not in values or "length" not in values:
             raise UsageError("--rows and --length go together: tokens = rows x length x epochs")
-        values["tokens"] = round(values["rows"] * values["length"] * values.get("epochs", 1))
+        values["tokens"] = values["rows"] * values["length"] * values.get("epochs", 1)
+        check_amount("tokens", values["tokens"])
         values.setdefault("seq_len", values["length"])
     elif "epochs" in values:
         raise UsageError("--epochs goes with --rows and --length; --tokens counts every epoch")
+    if "tokens" in values:
+        values["tokens"] = max(1, round(values["tokens"]))
     job = {name: str(values[name]) if name in values else text for name, text in base.items()}
     job["job"] = CUSTOM
     job["title"] = describe(job)
     return job
+
+
+def check_amount(name: str, value: float) -> None:
+    """Refuse an amount that no job has.
+
+    Raises:
+        UsageError: not a number, not above zero where it must be, or beyond reason.
+    """
+    option = f"--{name.replace('_', '-')}"
+    if value != value:
+        raise UsageError(f"{option} must be a number, not {value}")
+    if value > AT_MOST[name]:
+        raise UsageError(f"{option} can be {AT_MOST[name]:,} at most")
+    if value < 0 and name in MAY_BE_ZERO:
+        raise UsageError(f"{option} cannot be negative ({value:g})")
+    if value <= 0 and name not in MAY_BE_ZERO:
+        raise UsageError(f"{option} must be above 0, not {value:g}")
 
 
 def describe(job: Mapping[str, str]) -> str:

@@ -74,22 +74,22 @@ def show_default_job(data: Path) -> None:
     )
 
 
-def check_names(
-    connection: duckdb.DuckDBPyConnection,
-    providers: tuple[str, ...],
-    gpus: tuple[str, ...],
-    markets: tuple[str, ...],
-) -> None:
-    """Refuse a provider, GPU or market that the published file does not know.
+def check_names(connection: duckdb.DuckDBPyConnection, filters: Filters) -> None:
+    """Refuse a provider, GPU, market or place that the published file does not know.
 
     Raises:
         UsageError: with the nearest names.
     """
     wanted = {
-        "provider": (providers, "select distinct provider from staging.offers"),
-        "GPU": (gpus, "select gpu from marts.gpus"),
+        "provider": (filters.providers, "select distinct provider from staging.offers"),
+        "region": (filters.regions, "select distinct region from staging.offers"),
+        "country": (
+            filters.countries,
+            "select distinct country from staging.offers where country is not null",
+        ),
+        "GPU": (filters.gpus, "select gpu from marts.gpus"),
         "market": (
-            markets,
+            filters.markets,
             "from (values ('on_demand'), ('spot'), ('reserved'), ('capacity_block'))",
         ),
     }
@@ -99,7 +99,8 @@ def check_names(
         known = {row[0].lower(): row[0] for row in connection.execute(query).fetchall()}
         for name in names:
             lower = name.lower()
-            if lower in known or any(k.startswith(f"{lower}-") for k in known):
+            is_family = kind == "GPU" and any(k.startswith(f"{lower}-") for k in known)
+            if lower in known or is_family:
                 continue
             near = difflib.get_close_matches(lower, known, n=3, cutoff=0.4)
             near += [k for k in known if lower in k and k not in near][:3]
@@ -128,7 +129,7 @@ def print_costs(
     job: dict[str, str],
     *,
     form: str,
-    limit: int | None,
+    limit: int,
     filters: Filters | None = None,
     models: Mapping[str, ModelSpec] | None = None,
     deadline_hours: float | None = None,
@@ -141,14 +142,14 @@ def print_costs(
     """
     filters = filters or Filters()
     with open_published(data) as connection:
-        check_names(connection, filters.providers, filters.gpus, filters.markets)
+        check_names(connection, filters)
         # A deadline and an explanation choose among all rows.
         needs_all = deadline_hours is not None or explain is not None
         rows = rank(connection, job, models or load_models(), filters, None if needs_all else limit)
-        if not rows and (form == "table" or explain):
+        if not rows:
             raise UsageError(explain_nothing(connection, filters))
         if deadline_hours is not None:
-            rows = [row for row in rows if row["hours"] <= deadline_hours]
+            rows[:] = [row for row in rows if row["hours"] + row["idle_hours"] <= deadline_hours]
             add_finish_probability(rows, deadline_hours)
             if not rows:
                 raise UsageError(f"no offer likely finishes within {deadline_hours:g} hours")
@@ -158,7 +159,7 @@ def print_costs(
             print_bill(offer, bill, form)
             return
         total = len(rows) if needs_all else count_ranked(connection, filters)
-    rows = rows[:limit]
+    del rows[limit:]
     if form != "table":
         print_rows(rows, form)
         return

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -15,21 +16,30 @@ Row = Mapping[str, Any]
 
 def plain(value: Any) -> Any:
     """Turn a value into what JSON and CSV can hold: times as ISO UTC, exact amounts as numbers."""
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON knows neither NaN nor infinity
     if isinstance(value, Decimal):
         # Nine places at most: the shortest float that reads back as the same digits.
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, datetime):
-        return value.isoformat(timespec="seconds") + "Z"
+        utc = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        return utc.isoformat(timespec="seconds") + "Z"
     if isinstance(value, date):
         return value.isoformat()
-    return value
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def flat(value: Any) -> Any:
     """Turn a value into one CSV cell."""
     value = plain(value)
     if isinstance(value, list):
-        return "; ".join(map(str, value))
+        return "; ".join(str(flat(one)) for one in value)
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
     return "" if value is None else value
 
 
@@ -42,19 +52,24 @@ def print_rows(rows: Sequence[Row], form: str, columns: Mapping[str, str] | None
         columns: for a table: which columns, and their headings; all when None.
     """
     if form == "json":
-        out = [{key: plain(value) for key, value in row.items()} for row in rows]
-        sys.stdout.write(json.dumps(out, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps([plain(row) for row in rows], indent=2, ensure_ascii=False)
+        sys.stdout.write(text + "\n")
     elif form == "csv":
         write_csv(rows)
     else:
-        print_table(rows, columns or {key: key for key in (rows[0] if rows else {})})
+        print_table(rows, columns or {key: key for key in columns_of(rows)})
+
+
+def columns_of(rows: Sequence[Row]) -> Sequence[str]:
+    """Return the column names; of a query's result also where it has no row."""
+    return list(rows[0]) if rows else getattr(rows, "columns", ())
 
 
 def write_csv(rows: Sequence[Row]) -> None:
-    """Write rows to stdout as CSV, with a header when there is any row."""
+    """Write rows to stdout as CSV with a header."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    if rows:
-        writer.writerow(rows[0])
+    if columns := columns_of(rows):
+        writer.writerow(columns)
     for row in rows:
         writer.writerow([flat(value) for value in row.values()])
 
@@ -66,7 +81,7 @@ def print_table(rows: Sequence[Row], columns: Mapping[str, str]) -> None:
     from rich.text import Text
 
     # Piped output has no width to fit: no value may be folded.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 250)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 5000)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for key, heading in columns.items():
         numeric = any(isinstance(row[key], int | float | Decimal) for row in rows)

@@ -98,8 +98,8 @@ BILLS = [
     Bill("oci: a virtual machine is a minute at least", "oci", {"sku": "VM.GPU.A10.1"}, hours=0.3,
          compute=1.00, storage=None),
     Bill("hotaisle: eight GPUs for a month at least", "hotaisle", {"sku": "8x MI300X"},
-         # 730 h x 2 = 1460, though held for 3.2
-         compute=1460.00, storage=None, egress=None, ingress=None),
+         # 730 h x 2 = 1460, though held for 3.2; the disks come with the machine
+         compute=1460.00, storage=0.00, egress=None, ingress=None),
     Bill("together: two minutes on spot", "together", {"market": "spot"}, hours=1e-9,
          # 0.2 h = 720 s = 6 x 120 s
          compute=0.40, storage=None, egress=None, ingress=None),
@@ -132,8 +132,8 @@ BILLS = [
     Bill("hyperstack: full rate, and a short gap is kept running", "hyperstack",
          job={"sessions": 2, "idle_hours": 0.05},
          # 0.05 h idle is under the 0.1 h of loading: 0.05 x 2 = 0.10; 3.2 h x 2 = 6.40
-         # 60 x 3.2/730 x 0.0706 = 0.0186
-         compute=6.40, storage=0.0186, idle=0.10),
+         # the disk is paid in the gap too: 60 x 3.25/730 x 0.0706 = 0.0189
+         compute=6.40, storage=0.018859, idle=0.10),
     Bill("oci: A10 machines stop for their storage", "oci", {"sku": "VM.GPU.A10.1"}, job=TWO,
          compute=6.60, storage=None),
     Bill("oci: other machines bill in full when stopped", "oci", {"sku": "VM.GPU3.1"}, job=TWO,
@@ -158,6 +158,10 @@ BILLS = [
     Bill("aws: a disk that comes with the machine is paid with it", "aws",
          {"local_disk_gib": Decimal(100)},
          compute=6.40, storage=0.00),
+    Bill("aws: a stop clears the machine's own disk, so the data lie elsewhere all along", "aws",
+         {"local_disk_gib": Decimal(100)}, job=TWO,
+         # 60 GB x (3.3 + 10)/730 x 0.08 = 0.0875
+         compute=6.60, storage=0.0875),
     Bill("aws: 200 GB out, the first 100 free", "aws", job={"output_gb": 200},
          # stored 5 + 40 + 200 = 245 GB x 3.2/730 x 0.08 = 0.0859; 100 x 0.09 = 9.00
          compute=6.40, storage=0.0859, egress=9.00),

@@ -50,6 +50,8 @@ def test_cost_as_json_is_ranked_and_complete(filled: Path) -> None:
         assert row["observed_at"].endswith("Z")
         assert row["source"].startswith("https://")
         assert row["age_hours"] > 0
+        # An interruption clears a machine's own disk: checkpoints are paid for elsewhere.
+        assert row["market"] != "spot" or row["disk_gb_months"] > 0
 
 
 def test_cost_as_csv_has_the_same_rows(filled: Path) -> None:
@@ -75,6 +77,17 @@ def test_cost_as_table_says_what_is_assumed_and_how_old_the_price_is(filled: Pat
         (["--country", "FR"], lambda r: r["country"] == "FR"),
         (["--max-hours", "2"], lambda r: r["hours"] <= 2),
         (["--needs", "ssh"], lambda r: r["has_ssh"] is True),
+        (
+            ["--needs", "nvlink", "--model", "Llama-3.1-70B", "--method", "lora"],
+            lambda r: (
+                r["gpu_count"] <= 1
+                or ("NV" in r["interconnect"] and "bridge" not in r["interconnect"])
+            ),
+        ),
+        (
+            ["--sessions", "3", "--idle-hours", "4", "--max-hours", "12"],
+            lambda r: r["hours"] + 8 <= 12,
+        ),
         (["--limit", "3"], lambda r: True),
     ],
 )
@@ -108,13 +121,68 @@ def test_a_bill_is_explained_line_by_line(filled: Path) -> None:
             ok("cost", "--explain", row["offer_id"], "--format", "json", data=filled)
         )
         items = {line["item"]: line for line in lines}
-        parts = ["compute", "between sessions", "storage", "egress", "ingress", "assumed"]
+        parts = [i for i in items if i not in ("likely cost", "spot rework")]
         parts += ["spot rework"] if market == "spot" else []
         total = sum(items[part]["usd"] or 0 for part in parts)
         assert total == pytest.approx(items["likely cost"]["usd"])
         assert items["likely cost"]["usd"] == pytest.approx(row["cost_usd"])
         assert items["compute"]["source"].startswith("https://")
         assert items["compute"]["seen"] == row["observed_at"][:10]
+
+
+def test_a_bill_of_sessions_tells_where_the_data_lay(filled: Path) -> None:
+    job = ("--sessions", "2", "--idle-hours", "10", "--keep-days", "30")
+    rows = json.loads(ok("cost", *job, "--format", "json", data=filled))
+    stopped = {r["provider"]: r for r in rows if r["stopped_gb_months"] > 0 and r["storage_usd"]}
+    assert len(stopped) >= 3
+    for row in stopped.values():
+        bill = ok("cost", *job, "--explain", row["offer_id"], "--format", "json", data=filled)
+        lines = json.loads(bill)
+        items = {line["item"]: line for line in lines}
+        for item in ("storage", "storage stopped", "storage kept"):
+            volume, price = items[item]["how"].split(" GB-months x ")
+            amount = float(volume) * float(price.split(" ")[0])
+            assert items[item]["usd"] == pytest.approx(amount, abs=0.01, rel=0.01)
+            assert items[item]["source"].startswith("https://")
+        amounts = [line["usd"] or 0 for line in lines[:-1]]
+        assert sum(amounts) == pytest.approx(items["likely cost"]["usd"])
+
+
+def test_a_deadline_counts_the_gaps_between_sessions(filled: Path) -> None:
+    job = ("cost", "--sessions", "3", "--idle-hours", "10", "--format", "json")
+    rows = json.loads(ok(*job, "--deadline-hours", "22", data=filled))
+    assert rows
+    assert all(row["idle_hours"] == 20 and row["hours"] <= 2 for row in rows)
+    # What is left of the 22 hours decides, not the 22.
+    close = [r for r in rows if r["market"] == "on_demand" and r["hours_high"] > 2]
+    assert close
+    assert all(0 < row["finish_probability"] < 1 for row in close)
+    assert run(*job, "--deadline-hours", "20", data=filled).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("select 1 as a, 2 as a, 3 as A_1", [{"a": 1, "a_1": 2, "A_1": 3}]),
+        ("select 'nan'::double as x, 'inf'::double as y", [{"x": None, "y": None}]),
+        ("select {'at': timestamptz '2026-01-02 03:04:05+02', 'n': [1.50::decimal(9, 2)]} as s",
+         [{"s": {"at": "2026-01-02T01:04:05Z", "n": [1.5]}}]),
+        ("select interval 90 minute as i, time '03:04' as t, '\\x41'::blob as b",
+         [{"i": "1:30:00", "t": "03:04:00", "b": "b'A'"}]),
+        ("from marts.jobs where false", []),
+    ],
+)  # fmt: skip
+def test_any_result_can_be_printed(filled: Path, query: str, expected: Any) -> None:
+    text = ok("sql", query, "--format", "json", data=filled)
+    assert json.loads(text, parse_constant=pytest.fail) == expected
+    ok("sql", query, data=filled)
+    head = ok("sql", query, "--format", "csv", data=filled).splitlines()[0]
+    assert head.split(",")[0] in {"a", "x", "s", "i", "job"}
+
+
+def test_a_piped_table_folds_nothing(filled: Path) -> None:
+    text = ok("sql", "select repeat('x', 900) as long, repeat('y', 900) as longer", data=filled)
+    assert "x" * 900 + " " in text
 
 
 def test_every_ranked_offer_can_be_explained(filled: Path) -> None:
@@ -187,9 +255,13 @@ def test_prices_are_sorted_per_gpu_and_exact(filled: Path) -> None:
 def test_history_and_as_of(filled: Path) -> None:
     rows = json.loads(ok("history", "--provider", "oci", "--format", "json", data=filled))
     assert rows
+    # A time as the files state it is a time that the filters take.
+    same = ["history", "--provider", "oci", "--as-of", rows[0]["valid_from"], "--format", "json"]
+    assert json.loads(ok(*same, data=filled))
     assert all(row["provider"] == "oci" for row in rows)
     before = ok("history", "--as-of", "2000-01-01", "--format", "csv", data=filled)
-    assert before == ""
+    assert before.startswith("provider,region,")
+    assert rows_of(before) == []
 
 
 def test_status_and_providers(filled: Path) -> None:
@@ -248,7 +320,17 @@ BAD = [
     (["cost", "--job", "no-such-job"], "unknown job"),
     (["cost", "--model", "Qwen2.5-7B", "--tokens", "-5"], "must be above 0"),
     (["cost", "--tokens", "0"], "must be above 0"),
-    (["cost", "--tokens", "nan"], "number of tokens"),
+    (["cost", "--tokens", "nan"], "must be a number"),
+    (["cost", "--tokens", "inf"], "1,000,000,000,000,000 at most"),
+    (["cost", "--tokens", "1e16"], "at most"),
+    (["cost", "--rows", "9" * 400, "--length", "1"], "at most"),
+    (["cost", "--rows", "1000000000000", "--length", "9999999"], "--tokens can be"),
+    (["cost", "--sessions", "100000"], "--sessions can be 10,000 at most"),
+    (["cost", "--idle-hours", "nan"], "must be a number"),
+    (["cost", "--dataset-gb", "inf"], "at most"),
+    (["cost", "--keep-days", "-1"], "cannot be negative"),
+    (["cost", "--max-hours", "nan"], "not a number of hours"),
+    (["cost", "--deadline-hours", "nan"], "not a number of hours"),
     (["cost", "--checkpoint-minutes", "0"], "must be above 0"),
     (["cost", "--explain", "no-such-offer"], "no ranked offer"),
     (["cost", "--deadline-hours", "0.0001"], "finishes within"),
@@ -257,7 +339,13 @@ BAD = [
     (["cost", "--provider", "azur"], "did you mean azure"),
     (["cost", "--gpu", "H1000"], "unknown GPU"),
     (["cost", "--market", "free"], "unknown market"),
+    (["cost", "--region", "us-eastt-1"], "did you mean us-east-1"),
+    (["cost", "--country", "XX"], "unknown country"),
+    (["prices", "--region", "us-e"], "unknown region"),
     (["cost", "--max-hours", "0.0001"], "no offer passes the filters"),
+    (["cost", "--max-hours", "0.0001", "--format", "json"], "no offer passes the filters"),
+    (["cost", "--max-hours", "0.0001", "--format", "csv"], "no offer passes the filters"),
+    (["history", "--since", "yesterday"], "does not match the formats"),
     (["prices", "--provider", "nobody"], "unknown provider"),
     (["refresh", "vats", "--replay", "."], "did you mean vast"),
     (["refresh", "--replay", "/nowhere"], "does not exist"),
@@ -268,6 +356,9 @@ BAD = [
     (["size", "--jobs", "/nowhere.csv"], "cannot read"),
     (["size"], "give --model NAME or --config FILE"),
     (["sql", "selct 1"], "Parser Error"),
+    (["sql", " "], "no query"),
+    (["sql", "from rows"], "does not exist"),
+    (["sql", "delete from marts.publication"], "read-only"),
     (["schedule", "--cron", "every night"], "no cron expression"),
 ]
 

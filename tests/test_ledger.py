@@ -192,6 +192,69 @@ def test_a_jump_is_held_confirmed_or_forgotten(ledger: Ledger) -> None:
     assert keep(ledger, seen(5, *many(4, "1"))).status == "ok"
 
 
+def test_a_doubt_is_confirmed_by_what_is_alike_not_by_the_digit(ledger: Ledger) -> None:
+    """A market's prices drift: the next night's need not be the held ones exactly."""
+    keep(ledger, seen(0, *many(10, "4")))
+    assert keep(ledger, seen(1, *many(10, "2"))).status == "held"
+    assert keep(ledger, seen(2, *many(11, "2.15"))).status == "ok"
+    assert keep(ledger, seen(3, *many(11, "1"))).status == "held"
+    # A tenth more than the held price is too far off to confirm it.
+    assert keep(ledger, seen(4, *many(11, "1.2"))).status == "held"
+
+
+def test_what_stays_is_believed_in_the_end(ledger: Ledger) -> None:
+    keep(ledger, seen(0, *many(4, "100")))
+    statuses = [
+        keep(ledger, seen(day, *many(4, price))).status
+        for day, price in ((1, "10"), (2, "20"), (3, "30"), (4, "40"))
+    ]
+    assert statuses == ["held", "held", "held", "ok"]
+
+
+def test_the_same_night_read_twice_confirms_nothing(ledger: Ledger) -> None:
+    keep(ledger, seen(0, *many(4, "4")))
+    for _ in range(3):
+        assert keep(ledger, seen(1, *many(4, "1")), kind="replay").status == "held"
+
+
+def test_a_reparse_corrects_every_night_and_is_never_held(ledger: Ledger) -> None:
+    """A parser that read the price of eight GPUs as that of one, put right."""
+    for day in range(4):
+        keep(ledger, seen(day, *many(5, f"{16 + day}")))
+    before = ledger.connection.execute("select count(*) from ledger.held_offers").fetchone()
+    for day in range(4):
+        price = str(Decimal(16 + day) / 8)
+        assert keep(ledger, seen(day, *many(5, price)), kind="reparse").status == "ok"
+    for day in range(4):
+        assert set(state_at(ledger, day).values()) == {Decimal(16 + day) / 8}
+    after = ledger.connection.execute("select count(*) from ledger.held_offers").fetchone()
+    assert before == after == (0,)
+
+
+def test_a_late_answer_leaks_not_past_a_later_complete_one(ledger: Ledger) -> None:
+    """Nights that were cut short in between neither stop it nor are taken for complete."""
+    keep(ledger, seen(0, offer("a"), offer("b")))
+    keep(ledger, seen(2, offer("a"), truncated=True))
+    keep(ledger, seen(3, offer("a"), offer("b")))
+    keep(ledger, seen(1, offer("a", "1.1"), offer("c")))  # arrives last
+    assert state_at(ledger, 0) == {"a": 1, "b": 1}
+    assert state_at(ledger, 1) == {"a": Decimal("1.1"), "c": 1}
+    assert state_at(ledger, 2) == {"a": 1, "c": 1}
+    assert state_at(ledger, 3) == {"a": 1, "b": 1}
+
+
+def test_a_late_page_knows_nothing_better_of_an_offer_seen_since(ledger: Ledger) -> None:
+    facts = """
+        select sku, vcpus::integer from ledger.offers
+        qualify row_number() over (partition by offer_id order by run_id desc) = 1 order by sku
+    """
+    keep(ledger, seen(5, offer("a", vcpus=Decimal(16))))
+    keep(ledger, seen(1, offer("a", vcpus=Decimal(8)), offer("b", vcpus=Decimal(4))))
+    assert ledger.connection.execute(facts).fetchall() == [("a", 16), ("b", 4)]
+    keep(ledger, seen(1, offer("a", vcpus=Decimal(8)), offer("b", vcpus=Decimal(2))), "reparse")
+    assert ledger.connection.execute(facts).fetchall() == [("a", 8), ("b", 2)]
+
+
 def test_the_baseline_is_no_measure_for_the_first_live_night(ledger: Ledger) -> None:
     keep(ledger, seen(0, *many(20, "1")), kind="baseline")
     assert keep(ledger, seen(1, *many(3, "9"))).status == "ok"

@@ -150,6 +150,28 @@ def test_a_moving_rate_is_no_price_change(tmp_path: Path) -> None:
         )
     assert query(tmp_path, "select count(*) from marts.price_history") == [(1,)]
     assert query(tmp_path, "select price_usd_per_hour from marts.current_prices") == [(3.0,)]
+    # What was paid on a past day does not move with today's rate.
+    told = "select price_usd_per_hour from marts.prices_as_of('2026-01-01 12:00'::timestamp)"
+    assert query(tmp_path, told) == [(2.0,)]
+    assert query(tmp_path, told.replace("01-01", "01-02")) == [(3.0,)]
+    days = """select price_usd_per_gpu_hour from marts.gpu_price_history order by "day" limit 2"""
+    assert query(tmp_path, days) == [(2.0,), (3.0,)]
+    nights = """
+        select "day", compute_usd from marts.cost_per_job_history
+        where job = 'llama-3.1-8b-qlora-10m' order by "day" limit 2
+    """
+    first, second = (compute for _, compute in query(tmp_path, nights))
+    assert second == pytest.approx(1.5 * first)
+
+
+def test_a_price_without_an_exchange_rate_is_shown_and_not_ranked(tmp_path: Path) -> None:
+    build(tmp_path, seen(0, offer("a", "2", currency="XAU"), offer("b", "2")))
+    shown = "select price_per_hour, price_usd_per_hour from marts.current_prices where sku = 'a'"
+    assert query(tmp_path, shown) == [(Decimal(2), None)]
+    assert bill(tmp_path, "a", "is_eligible") is False
+    assert bill(tmp_path, "a", "reason") == "no exchange rate for its currency"
+    assert bill(tmp_path, "a", "cost_usd") is None
+    assert bill(tmp_path, "b", "is_eligible") is True
 
 
 def test_an_unknown_gpu_is_shown_and_never_guessed(tmp_path: Path) -> None:
@@ -353,6 +375,11 @@ def test_an_unknown_price_is_null_and_ranked_with_the_pessimistic_side(tmp_path:
     [
         ({"market": "reserved", "commitment_months": 12}, "sold only with a commitment"),
         ({"is_available": False}, "sold out when last seen"),
+        ({"expires_at": WHEN}, "the offer has ended, or has not begun"),
+        (
+            {"effective_at": datetime(2099, 1, 1, tzinfo=UTC)},
+            "the offer has ended, or has not begun",
+        ),
     ],
 )
 def test_what_cannot_be_rented_now_is_not_recommended(
@@ -368,14 +395,20 @@ def test_spot_dearer_than_on_demand_is_never_recommended(tmp_path: Path) -> None
     build(
         tmp_path,
         seen(0, offer("a", "1", **terms), offer("a", "1.2", market="spot", **terms),
-             offer("b", "1", **terms), offer("b", "0.3", market="spot", **terms)),
+             offer("b", "1", **terms), offer("b", "0.3", market="spot", **terms),
+             # Spot is listed by zone and tier where on-demand is not: the same machine still.
+             offer("c", "1", **terms), offer("c", "1.2", market="spot", zone="eu-1a", **terms),
+             offer("d", "1", **terms), offer("d", "1.2", market="spot", tier="flex", **terms),
+             # Another region's on-demand price says nothing.
+             offer("e", "1", **terms),
+             offer("e", "1.2", market="spot", region="eu-2", **terms)),
     )  # fmt: skip
     rows = query(
         tmp_path,
         "select sku, is_eligible from marts.cost_per_job"
         " where job = 'llama-3.1-8b-qlora-10m' and market = 'spot' order by sku",
     )
-    assert rows == [("a", False), ("b", True)]
+    assert rows == [("a", False), ("b", True), ("c", False), ("d", False), ("e", True)]
 
 
 def test_the_best_offers_are_the_best(filled: Path) -> None:

@@ -26,6 +26,8 @@ def open_published(data: Path) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(str(path), read_only=True)
         connection.execute("set timezone = 'UTC'")
         connection.execute("set enable_progress_bar = false")
+        # Names in SQL mean tables and files, never Python variables.
+        connection.execute("set python_enable_replacements = false")
         connection.execute("select 1 from marts.publication")
     except duckdb.Error as error:
         line = str(error).splitlines()[0][:160]

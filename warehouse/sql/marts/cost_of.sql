@@ -14,8 +14,11 @@ with components as (
             as spot_rework_usd,
         h.billed_idle_hours * h.nodes * o.price_usd_per_hour as idle_usd,
         -- Disk that comes with the machine is paid with it while it runs.
-        h.running_gb_months * greatest(0, 1 - coalesce(o.included_disk_gb, 0) / h.stored_gb)
-            as disk_gb_months,
+        h.running_gb_months
+        * case
+            when h.is_disk_apart then 1
+            else greatest(0, 1 - coalesce(o.included_disk_gb, 0) / h.stored_gb)
+        end as disk_gb_months,
         coalesce(
             o.stopped_storage_usd_per_gb_month, o.storage_usd_per_gb_month * h.stopped_price_factor
         ) as stopped_usd_per_gb_month,
@@ -34,10 +37,13 @@ with components as (
 stored as (
     select
         *,
-        disk_gb_months * storage_usd_per_gb_month
-        + stopped_gb_months * stopped_usd_per_gb_month
-        + kept_gb_months
-        * coalesce(kept_usd_per_gb_month, storage_usd_per_gb_month) as storage_usd,
+        -- What is not stored needs no price.
+        case when disk_gb_months > 0 then disk_gb_months * storage_usd_per_gb_month else 0 end
+        + case
+            when stopped_gb_months > 0 then stopped_gb_months * stopped_usd_per_gb_month else 0
+        end
+        + case when kept_gb_months > 0 then kept_gb_months * kept_usd_per_gb_month else 0 end
+            as storage_usd,
         -- Spot that costs no less than the same machine on demand is never worth its stops.
         not is_spot
         or on_demand_usd_per_hour is null
@@ -124,7 +130,13 @@ select
     egress_usd,
     ingress_usd,
     assumed_usd,
-    disk_gb_months + stopped_gb_months + kept_gb_months as storage_gb_months,
+    is_disk_apart,
+    disk_gb_months,
+    stopped_gb_months,
+    kept_gb_months,
+    storage_usd_per_gb_month,
+    stopped_usd_per_gb_month,
+    kept_usd_per_gb_month,
     egress_gb,
     ingress_gb,
     sessions,
@@ -139,7 +151,7 @@ select
     list_filter(
         [
             case when billing_increment_seconds is null then 'billing increment' end,
-            case when storage_usd_per_gb_month is null then 'storage price' end,
+            case when storage_usd is null then 'storage price' end,
             case when egress_usd is null then 'egress price' end,
             case when ingress_usd_per_gb is null then 'ingress price' end,
             case when sessions > 1 and stop_behaviour is null then 'stop behaviour' end,

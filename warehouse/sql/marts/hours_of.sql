@@ -224,7 +224,9 @@ select
     billed_run_hours_high - billed_idle_hours as billed_run_hours_high,
     billed_idle_hours,
     stored_gb,
-    stored_gb * (run_hours + setup_hours) / 730 as running_gb_months,
+    -- What a stop or an interruption must not take away cannot lie on the machine's own disk.
+    is_spot or (sessions > 1 and is_kept_stored) as is_disk_apart,
+    stored_gb * (run_hours + setup_hours + idling_hours) / 730 as running_gb_months,
     stored_gb * keep_days * 24 / 730 as kept_gb_months,
     case when is_kept_stored then stored_gb * idle_hours / 730 else 0 end as stopped_gb_months,
     case stop_rule when 'double_storage' then 2 else 1 end as stopped_price_factor,

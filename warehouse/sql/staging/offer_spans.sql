@@ -71,13 +71,20 @@ select
     end as storage_price_from,
     -- Data that are only kept lie where it is cheapest: bucket, network volume or stopped disk.
     least(
-        coalesce(here.kept_usd_per_gb_month, anywhere.kept_usd_per_gb_month),
+        coalesce(here.cheapest_usd_per_gb_month, anywhere.cheapest_usd_per_gb_month),
         t.kept_storage_price_per_gb_month * kept_fx.usd_per_unit,
         coalesce(
             t.stopped_storage_price_per_gb_month * stopped_fx.usd_per_unit,
             storage_usd_per_gb_month
         )
     ) as kept_usd_per_gb_month,
+    case kept_usd_per_gb_month
+        when coalesce(here.cheapest_usd_per_gb_month, anywhere.cheapest_usd_per_gb_month)
+            then 'price list'
+        when t.kept_storage_price_per_gb_month * kept_fx.usd_per_unit then 'kept terms'
+        when t.stopped_storage_price_per_gb_month * stopped_fx.usd_per_unit then 'stopped terms'
+        when storage_usd_per_gb_month then storage_price_from
+    end as kept_price_from,
     greatest(o.local_disk_gib::double * 1.073741824, t.included_disk_gb) as included_disk_gb,
     t.stopped_storage_price_per_gb_month * stopped_fx.usd_per_unit
         as stopped_storage_usd_per_gb_month,

@@ -26,8 +26,8 @@ select
     -- A disk is what a machine works on; what is only kept may lie in a bucket.
     min(usd_per_gb_month) filter (fee_kind <> 'object_storage') as usd_per_gb_month,
     min_by(product, usd_per_gb_month) filter (fee_kind <> 'object_storage') as product,
-    min(usd_per_gb_month) filter (fee_kind <> 'local_storage') as kept_usd_per_gb_month,
-    min_by(product, usd_per_gb_month) filter (fee_kind <> 'local_storage') as kept_product,
+    min(usd_per_gb_month) filter (fee_kind <> 'local_storage') as cheapest_usd_per_gb_month,
+    min_by(product, usd_per_gb_month) filter (fee_kind <> 'local_storage') as cheapest_product,
     max(observed_at) as observed_at
 from disks
 group by provider, region

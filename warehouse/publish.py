@@ -35,6 +35,7 @@ from warehouse import seeds
 from warehouse.checks import Finding, run_checks
 from warehouse.errors import CheckFailed, Damaged, DataFolderError
 from warehouse.ledger import Ledger, naive
+from warehouse.reader import ROW_GROUP_ROWS
 
 PREVIOUS_KEPT: Final = 3
 SCHEMAS: Final = ("seeds", "staging", "sizing", "marts")
@@ -193,7 +194,10 @@ def publish(
         leftover.unlink(missing_ok=True)
     connection = ledger.connection
     try:
-        connection.execute(f"attach '{str(work).replace(chr(39), chr(39) * 2)}' as prices")
+        connection.execute(
+            f"attach '{str(work).replace(chr(39), chr(39) * 2)}' as prices"
+            f" (row_group_size {ROW_GROUP_ROWS})"
+        )
         try:
             connection.execute("use prices")
             _build(connection, plan, published_at, version)

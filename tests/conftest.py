@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.refresh import Summary, load_baseline, refresh
-from warehouse.ledger import Ledger
+from flows.refresh import Summary, refresh
+from warehouse.planned import CACHE
 from warehouse.reader import LEDGER
 
 PAYLOADS = Path(__file__).parent / "payloads"
@@ -40,34 +40,36 @@ def replay_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def night(tmp_path_factory: pytest.TempPathFactory, replay_dir: Path) -> tuple[Path, Summary]:
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder that holds the bundled baseline and nothing else. Read only."""
+    folder = tmp_path_factory.mktemp("baseline")
+    refresh(folder, offline=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def night(
+    tmp_path_factory: pytest.TempPathFactory, replay_dir: Path, baseline: Path
+) -> tuple[Path, Summary]:
     """A data folder after one replayed night, and what it came to. Read only."""
     data = tmp_path_factory.mktemp("data")
+    shutil.copy(baseline / CACHE, data)  # plans take seconds to make
     return data, refresh(data, replay_dir=replay_dir)
 
 
 @pytest.fixture
 def fresh(tmp_path: Path, filled: Path) -> Path:
-    """An empty data folder to write to, with the plans remembered, which takes seconds to make."""
+    """An empty data folder to write to, with the plans remembered."""
     folder = tmp_path / "data"
     folder.mkdir()
-    shutil.copy(filled / "plans.parquet", folder)
+    shutil.copy(filled / CACHE, folder)
     return folder
-
-
-@pytest.fixture(scope="session")
-def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ledger that holds the bundled baseline and nothing else. Read only."""
-    path = tmp_path_factory.mktemp("baseline") / LEDGER
-    with Ledger(path) as ledger:
-        load_baseline(ledger)
-    return path
 
 
 @pytest.fixture
 def data(fresh: Path, baseline: Path) -> Path:
     """A data folder to write to, as it stands before the first live answer."""
-    shutil.copy(baseline, fresh)
+    shutil.copy(baseline / LEDGER, fresh)
     return fresh
 
 

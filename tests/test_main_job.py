@@ -23,6 +23,7 @@ from tests.conftest import lay_replay
 from tests.evidence import SHARED, needs_evidence
 from warehouse import seeds
 from warehouse.ledger import Ledger
+from warehouse.planned import CACHE
 from warehouse.reader import LEDGER, open_published
 
 
@@ -102,10 +103,14 @@ def test_the_default_job_is_ranked(filled: Path) -> None:
         assert likely == pytest.approx(sum(parts))
 
 
-def test_a_second_identical_night_writes_no_price(fresh: Path, replay_dir: Path) -> None:
-    first = refresh(fresh, replay_dir=replay_dir)
+def test_a_second_identical_night_writes_no_price(
+    data: Path, night: tuple[Path, Summary], replay_dir: Path
+) -> None:
+    filled, first = night
     assert first.baseline_offers > 0
-    again = refresh(fresh, replay_dir=replay_dir)
+    assert sum(r.changes for r in first.results) > 0
+    shutil.copytree(filled, data, dirs_exist_ok=True)
+    again = refresh(data, replay_dir=replay_dir)
     assert again.baseline_offers == 0
     assert sum(r.changes + r.withdrawals for r in again.results) == 0
 
@@ -125,6 +130,14 @@ def test_history_survives_a_failure_and_a_return(data: Path, tmp_path: Path) -> 
     first = night_of(1, text)
     broken = night_of(2, "<html>maintenance</html>")
     assert broken.failed()
+    with open_published(data) as connection:
+        ill = connection.execute(
+            "select health, newest_ok_at, last_error from marts.provider_health"
+            " where provider = 'linode'"
+        ).fetchone()
+    assert ill is not None
+    assert ill[:2] == ("failed", datetime(2026, 11, 1, 3))  # noqa: DTZ001
+    assert "HTML" in ill[2] or "html" in ill[2]
     healed = night_of(3, text)
     assert sum(r.changes + r.withdrawals for r in healed.results) == 0
     with open_published(data) as connection:
@@ -146,23 +159,6 @@ def test_history_survives_a_failure_and_a_return(data: Path, tmp_path: Path) -> 
             " where provider = 'linode'"
         ).fetchone()
         assert as_of == (spans[0],)
-
-
-def test_a_failing_night_leaves_the_age_growing(data: Path, tmp_path: Path) -> None:
-    folder = lay_replay(tmp_path / "replay")
-    refresh(data, ["oci"], replay_dir=folder)
-    (folder / "oci" / "products.json").write_text("{}")
-    (folder / "oci" / "observed_at").write_text("2026-12-01T03:00:00Z")
-    summary = refresh(data, ["oci"], replay_dir=folder)
-    assert summary.failed()
-    with open_published(data) as connection:
-        row = connection.execute(
-            "select health, newest_ok_at, last_error from marts.provider_health"
-            " where provider = 'oci'"
-        ).fetchone()
-    assert row is not None
-    assert row[:2] == ("failed", datetime(2026, 11, 30, 3))  # noqa: DTZ001
-    assert "items" in row[2]
 
 
 def test_a_reparse_of_the_archive_changes_nothing_while_the_parsers_agree(
@@ -207,11 +203,14 @@ def test_killed_at_any_moment_the_next_run_works(fresh: Path, replay_dir: Path) 
 
 
 @pytest.fixture(scope="module")
-def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def captured(tmp_path_factory: pytest.TempPathFactory, filled: Path) -> Path:
     folder = tmp_path_factory.mktemp("captures")
-    summary = refresh(folder / "data", replay_dir=arrange(folder / "replay"))
+    data = folder / "data"
+    data.mkdir()
+    shutil.copy(filled / CACHE, data)
+    summary = refresh(data, replay_dir=arrange(folder / "replay"))
     assert {r.status for r in summary.results} == {"ok"}, summary.results
-    return folder / "data"
+    return data
 
 
 def published(data: Path, provider: str, market: str) -> dict[tuple[str, str], Decimal]:
@@ -355,17 +354,12 @@ def test_a_damaged_published_file_can_be_deleted_and_built_again(data: Path, fil
         assert ours.execute(query).fetchall() == theirs.execute(query).fetchall()
 
 
-def test_a_reader_keeps_its_night_while_the_next_is_published(data: Path, replay_dir: Path) -> None:
-    refresh(data, offline=True)
+def test_a_reader_keeps_its_night_while_the_next_is_published(data: Path, filled: Path) -> None:
+    shutil.copy(filled / "prices.duckdb", data)
     reader = duckdb.connect(str(data / "prices.duckdb"), read_only=True)
     try:
         before = reader.execute("select count(*) from marts.current_prices").fetchone()
-        subprocess.run(
-            [sys.executable, "-m", "flows", "refresh", "--replay", str(replay_dir)],
-            env=os.environ | {"TUNECOST_DATA": str(data)},
-            check=True,
-            capture_output=True,
-        )
+        refresh(data, offline=True)
         assert reader.execute("select count(*) from marts.current_prices").fetchone() == before
     finally:
         reader.close()

@@ -221,14 +221,14 @@ def test_a_reparse_corrects_every_night_and_is_never_held(ledger: Ledger) -> Non
     """A parser that read the price of eight GPUs as that of one, put right."""
     for day in range(4):
         keep(ledger, seen(day, *many(5, f"{16 + day}")))
-    before = ledger.connection.execute("select count(*) from ledger.held_offers").fetchone()
+    before = ledger.connection.execute("select count(*) from ledger.held_offers").fetchall()
     for day in range(4):
         price = str(Decimal(16 + day) / 8)
         assert keep(ledger, seen(day, *many(5, price)), kind="reparse").status == "ok"
     for day in range(4):
         assert set(state_at(ledger, day).values()) == {Decimal(16 + day) / 8}
-    after = ledger.connection.execute("select count(*) from ledger.held_offers").fetchone()
-    assert before == after == (0,)
+    after = ledger.connection.execute("select count(*) from ledger.held_offers").fetchall()
+    assert before == after == [(0,)]
 
 
 def test_a_late_answer_leaks_not_past_a_later_complete_one(ledger: Ledger) -> None:
@@ -266,7 +266,7 @@ def test_a_failure_while_writing_keeps_nothing_of_the_scope(ledger: Ledger) -> N
     with pytest.raises(Exception, match="object"):
         keep(ledger, broken)
     assert state_at(ledger, 1) == {"a": 1}
-    assert ledger.connection.execute("select count(*) from ledger.outcomes").fetchone() == (1,)
+    assert ledger.connection.execute("select count(*) from ledger.outcomes").fetchall() == [(1,)]
 
 
 def test_exact_money_and_utc_survive(ledger: Ledger) -> None:

@@ -415,7 +415,7 @@ class Ledger:
             "select 1 from ledger.fee_changes where provider = ? and scope = ? limit 1",
             [seen.provider, seen.scope],
         )
-        return rows.fetchone() is not None
+        return first(rows) is not None
 
     def _stage(
         self,

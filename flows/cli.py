@@ -240,8 +240,8 @@ def status(data: Path, form: str) -> None:
             "scopes_ok": "scopes ok",
             "scopes": "of",
             "rejects": "refused",
-            "age": "age",
             "newest_ok_at": "last seen (UTC)",
+            "age": "oldest price",
             "last_error": "last error",
         },
     )
@@ -259,6 +259,7 @@ def list_providers(data: Path, form: str) -> None:
     from warehouse import seeds
 
     known = {row["provider"]: row for row in seeds.load("providers")}
+    listed = {row["provider"] for row in seeds.load("baseline_offers")}
     modules = discover()
     rows = []
     for slug in sorted(known.keys() | modules.keys()):
@@ -270,7 +271,7 @@ def list_providers(data: Path, form: str) -> None:
             {
                 "provider": slug,
                 "name": module.PROVIDER.name if module else row.get("name"),
-                "source": "baseline only" if module is None else "live",
+                "source": "live" if module else "baseline" if slug in listed else "terms only",
                 "needs_key": " ".join(keys) or None,
                 "optional_key": " ".join(optional) or None,
                 "key_is_set": not missing if keys or optional else None,
@@ -358,6 +359,8 @@ def prices(
             "age": "age",
         },
     )
+    if not rows:
+        click.echo("no offer passes the filters", err=True)
     if form == "table" and len(rows) < total:
         click.echo(f"{len(rows)} of {total} offers; --limit N shows more", err=True)
 
@@ -428,6 +431,8 @@ def history(
             "valid_to": "to (UTC)",
         },
     )
+    if not rows:
+        click.echo("no price passes the filters", err=True)
     if form == "table" and len(rows) < total:
         click.echo(f"{len(rows)} of {total} spans; --limit N shows more", err=True)
 
@@ -552,17 +557,20 @@ def build_job(
     elif model is not None:
         stated["model"] = find_model(model, models)
     if is_default and stated.get("method") is not None and stated["method"] != base["method"]:
-        # The default job's quantisation and rank belong to its method.
-        base |= method_defaults(stated["method"])
+        # The default job's quantisation, rank and framework belong to its method.
+        base |= method_defaults(stated["method"], base["model"])
     return make_job(stated, base), models
 
 
-def method_defaults(method: str) -> dict[str, str]:
-    """Return the job columns that go with a method when the user states no others."""
+def method_defaults(method: str, model: str) -> dict[str, str]:
+    """Return the job columns that go with a method: those of the model's smallest reference job."""
     from warehouse import seeds
 
-    row = next(r for r in seeds.load("jobs") if r["method"] == method)
-    names = ("method", "quant", "lora_rank", "lora_targets", "weight_dtype", "optimizer")
+    jobs = [r for r in seeds.load("jobs") if (r["method"], r["model"]) == (method, model)]
+    row = min(jobs, key=lambda r: int(r["tokens"]))
+    names = (
+        "method", "quant", "lora_rank", "lora_targets", "weight_dtype", "optimizer", "framework"
+    )  # fmt: skip
     return {name: row[name] for name in names}
 
 

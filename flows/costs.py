@@ -132,21 +132,25 @@ def explain_nothing(connection: duckdb.DuckDBPyConnection, filters: Filters) -> 
     plans = first(
         connection.execute(
             """
-        select
-            count(*), count(*) filter (fits),
-            arg_max(
-                gpu_count::integer || ' x ' || gpu || ': ' || reason,
-                vram_usable_gib * gpu_count
-            ) filter (not fits)
-        from custom_plans
-        """
+            select
+                count(*), count(*) filter (fits),
+                case when count(distinct reason) filter (not fits) = 1
+                    then min(reason) filter (not fits) end,
+                arg_max(
+                    printf('%g', gpu_count) || ' x ' || gpu || ': ' || reason,
+                    vram_usable_gib * gpu_count
+                ) filter (not fits and vram_usable_gib is not null),
+                min(reason) filter (not fits)
+            from custom_plans
+            """
         )
     )
-    total, fitting, largest = plans or (0, 0, None)
+    total, fitting, common, largest, some = plans or (0, 0, None, None, None)
     if total == 0:
         return "no offer with a known GPU is in force; run `tunecost refresh`"
     if fitting == 0:
-        return f"no machine on sale fits the job; the largest, {largest}"
+        why = common or (f"the largest, {largest}" if largest else some)
+        return f"no machine on sale can run the job: {why}"
     if filters != Filters():
         return f"{fitting} machine types fit the job, but no offer passes the filters"
     return "every machine that fits the job is sold out or sold only with a commitment"

@@ -47,7 +47,13 @@ def explain_bill(
     terms = terms_of(connection, row["offer_id"])
     facts = to_rows(
         connection.execute(
-            "select * from staging.current_offers where offer_id = ?", [row["offer_id"]]
+            """
+            select o.*, t.price_from as egress_price_from
+            from staging.current_offers as o
+            left join staging.egress_tiers as t on o.place_id = t.place_id and t.from_tier_gb = 0
+            where o.offer_id = ?
+            """,
+            [row["offer_id"]],
         )
     )[0]
     price = f"{row['price_per_hour'].normalize():f} {row['currency']}"
@@ -58,7 +64,7 @@ def explain_bill(
         line(
             "compute",
             f"{row['train_hours']:.2f} h training + {row['setup_hours']:.2f} h set-up in"
-            f" {row['sessions']} start(s), billed {row['billed_hours']:.4f} h"
+            f" {row['starts']} start(s), billed {row['billed_hours']:.4f} h"
             f" ({rounding(facts)}) x {price}/h"
             + (f" x {row['nodes']} machines" if row["nodes"] > 1 else ""),
             row["compute_usd"],
@@ -73,7 +79,7 @@ def explain_bill(
     lines.append(
         line(
             "between sessions",
-            f"stop: {row['stop_behaviour']}" + (", kept running" if row["idle_usd"] else ""),
+            between(row),
             row["idle_usd"],
         )
     )
@@ -97,6 +103,20 @@ def explain_bill(
         ),
     ]
     return lines
+
+
+def between(row: Mapping[str, Any]) -> str:
+    """Say what becomes of the machine between sessions."""
+    if row["sessions"] == 1:
+        return f"one session (stop: {row['stop_behaviour']})"
+    if row["is_kept_running"]:
+        return f"kept running for {row['idle_hours']:g} h, which costs less than stopping"
+    if row["stopped_gb_months"] > 0:
+        return f"stopped for {row['idle_hours']:g} h (stop: {row['stop_behaviour']})"
+    return (
+        f"ended, and everything loaded again after {row['idle_hours']:g} h"
+        f" (stop: {row['stop_behaviour']})"
+    )
 
 
 def line(
@@ -170,7 +190,7 @@ def storage_lines(
             continue
         product, source, seen = storage_origin(connection, row, terms, origin, item)
         how = f"{volume:.4f} GB-months x " + (
-            "no price stated" if price is None else f"{price:.4f} USD/GB-month{product}"
+            "no price stated" if price is None else f"{price:.4g} USD/GB-month{product}"
         )
         if item == "storage" and (included := facts["included_disk_gb"]):
             how += (
@@ -178,9 +198,7 @@ def storage_lines(
                 if row["is_disk_apart"]
                 else f", beyond the {included:.0f} GB that come with the machine"
             )
-        # Where one part has no price the whole is assumed, in its own line.
-        usd = volume * price if price is not None and row["storage_usd"] is not None else None
-        yield line(item, how, usd, source, seen)
+        yield line(item, how, None if price is None else volume * price, source, seen)
 
 
 def storage_origin(
@@ -214,10 +232,11 @@ def storage_origin(
             "object_storage_price_per_gb_month",
         ),
     }
-    for name in names.get(origin or "", ()):
-        if name in terms:
-            return f" ({name})", terms[name]["source_url"], terms[name]["source_date"]
-    return "", None, None
+    stated = [terms[name] for name in names.get(origin or "", ()) if name in terms]
+    if not stated:
+        return "", None, None
+    term = min(stated, key=lambda t: float(t["value"]))
+    return f" ({term['term']})", term["source_url"], term["source_date"]
 
 
 def transfer_line(
@@ -230,19 +249,21 @@ def transfer_line(
 ) -> dict[str, Any]:
     """Say what is moved, at whose price."""
     own = facts[f"{kind}_usd_per_gb"]
-    term = terms.get(f"{kind}_price_per_gb") or terms.get("egress_free_gb_per_month")
+    term = terms.get(f"{kind}_price_per_gb")
     if own is not None and (kind == "egress" or "ingress_price_per_gb" not in terms):
-        how = f"{volume_gb:.2f} GB x {own:.4f} USD (the offer's own price)"
+        how = f"{volume_gb:.2f} GB x {own:.4g} USD (the offer's own price)"
         return line(kind, how, usd, row["source"], row["observed_at"].date().isoformat())
     if usd is None:
         return line(kind, f"{volume_gb:.2f} GB, no price stated", None)
     free = facts["egress_free_gb_per_month"] if kind == "egress" else None
     how = f"{volume_gb:.2f} GB" + (f", {free:g} GB a month free" if free else "")
-    if term is None:
+    if kind == "egress" and facts["egress_price_from"] == "price list":
         return line(kind, f"{how}, by the price list of the region", usd, row["source"])
-    return line(
-        kind, f"{how}, from {term['value']} per GB", usd, term["source_url"], term["source_date"]
-    )
+    if term is None:
+        allowance = terms.get("egress_free_gb_per_month", {})
+        return line(kind, how, usd, allowance.get("source_url"), allowance.get("source_date"))
+    price = f"from {term['value']} {term['currency'] or 'USD'} per GB"
+    return line(kind, f"{how}, {price}", usd, term["source_url"], term["source_date"])
 
 
 def terms_of(connection: duckdb.DuckDBPyConnection, offer_id: str) -> dict[str, Mapping[str, Any]]:

@@ -29,6 +29,7 @@ AT_MOST = {
     "keep_days": 36_500,
     "idle_hours": 10**5,
 }
+RANKLESS = {"full", "adapter"}
 MAY_BE_ZERO = {"dataset_gb", "keep_days", "idle_hours"}
 
 
@@ -115,6 +116,10 @@ def make_job(stated: Mapping[str, Any], base: Mapping[str, str]) -> dict[str, st
         raise UsageError("--epochs goes with --rows and --length; --tokens counts every epoch")
     if "tokens" in values:
         values["tokens"] = max(1, round(values["tokens"]))
+    if "lora_rank" in values and (method := values.get("method", base["method"])) in RANKLESS:
+        raise UsageError(f"--lora-rank does not go with --method {method}, which has no rank")
+    if values.get("idle_hours") and int(values.get("sessions", base["sessions"])) < 2:
+        raise UsageError("--idle-hours is the gap between sessions: give --sessions 2 or more")
     job = {name: str(values[name]) if name in values else text for name, text in base.items()}
     job["job"] = CUSTOM
     job["title"] = describe(job)

@@ -152,7 +152,7 @@ def print_costs(
             rows[:] = [row for row in rows if row["hours"] + row["idle_hours"] <= deadline_hours]
             add_finish_probability(rows, deadline_hours)
             if not rows:
-                raise UsageError(f"no offer likely finishes within {deadline_hours:g} hours")
+                raise UsageError(too_late(job, deadline_hours))
         if explain is not None:
             offer = find_offer(rows, explain)
             bill = explain_bill(connection, offer)
@@ -196,6 +196,17 @@ def print_costs(
             "age": "price seen",
         },
     )
+
+
+def too_late(job: Mapping[str, str], deadline_hours: float) -> str:
+    """Say why nothing ends in time."""
+    gaps = (int(job["sessions"]) - 1) * float(job["idle_hours"])
+    if gaps >= deadline_hours:
+        return (
+            f"the gaps between {job['sessions']} sessions alone last {gaps:g} hours,"
+            f" the deadline is {deadline_hours:g}"
+        )
+    return f"no offer likely finishes within {deadline_hours:g} hours"
 
 
 def print_bill(offer: Mapping[str, Any], bill: list[dict[str, Any]], form: str) -> None:

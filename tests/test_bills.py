@@ -61,10 +61,11 @@ BILLS = [
     Bill("aws: per second", "aws",
          # 3.2 h x 2 = 6.40; 60 GB x 3.2/730 x 0.08 = 0.0210; 15 GB within the free 100
          compute=6.40, storage=0.0210),
-    Bill("aws: a minimum of 60 s a start", "aws", job={"sessions": 600}, hours=0.01,
+    Bill("aws: a minimum of 60 s a start", "aws", job={"sessions": 600, "idle_hours": 1},
+         hours=0.01,
          # held: 0.01 + 0.2 + 599 x 0.1 = 60.11 h over 600 starts = 360.66 s each: 361 s
-         # 600 x 361 / 3600 = 60.1667 h x 2 = 120.33; 60 x 60.11/730 x 0.08 = 0.3952
-         compute=120.3333, storage=0.3952),
+         # 600 x 361 / 3600 = 60.1667 h x 2 = 120.33; 60 x (60.11 + 599)/730 x 0.08 = 4.3339
+         compute=120.3333, storage=4.33387),
     Bill("azure: per second, disks not priced per GB", "azure",
          compute=6.40, storage=None),
     Bill("gcp: per second after a minute", "gcp",
@@ -114,6 +115,16 @@ BILLS = [
          # the second start boots only: 3.3 h x 2 = 6.60
          # 60 GB x (3.3 + 10)/730 x 0.08 = 0.0875
          compute=6.60, storage=0.0875),
+    Bill("aws: a gap shorter than a boot is kept running", "aws",
+         job={"sessions": 2, "idle_hours": 0.05},
+         # 3.2 h and 0.05 h idle; 60 x 3.25/730 x 0.08 = 0.0214
+         compute=6.40, idle=0.10, storage=0.02137),
+    Bill("hyperstack: an ended machine's checkpoint is kept, and loaded again", "hyperstack",
+         job=TWO | {"checkpoint_gb": 30},
+         # 0.2 + 0.2 + 30 / 0.125 / 3600 = 0.4667 h of set-up: 3.4667 h = 208 min x 2/60 = 6.9333
+         # stored 5 + 40 + 2 x 30 + 15 = 120 GB: 120 x 3.4667/730 x 0.0706 = 0.0402
+         # kept for ten hours: 30 x 10/730 x 0.0706 = 0.0290
+         compute=6.9333, storage=0.069246),
     Bill("runpod: a stopped disk costs twice", "runpod", job=TWO,
          # 60 x 3.3/730 x 0.10 = 0.02712; 60 x 10/730 x 0.20 = 0.16438
          compute=6.60, storage=0.1915),
@@ -148,6 +159,10 @@ BILLS = [
     Bill("aws: a month kept", "aws", job={"keep_days": MONTH_DAYS},
          # on disk while running: 60 x 3.2/730 x 0.08 = 0.0210; then in S3: 60 x 0.023 = 1.38
          compute=6.40, storage=1.4010),
+    Bill("vultr: a price that is stated counts, though the disk's is not", "vultr",
+         job={"keep_days": MONTH_DAYS},
+         # 60 GB in object storage x 0.018
+         compute=8.00, storage=1.08),
     Bill("runpod: what is kept lies on a network volume", "runpod", job={"keep_days": MONTH_DAYS},
          # 60 x 3.2/730 x 0.10 = 0.0263; 60 x 0.07 = 4.20
          compute=6.40, storage=4.2263),
@@ -212,7 +227,8 @@ def cost(
     output_gb = job.get("output_gb", 15)
     plan = dict.fromkeys(PLAN_COLUMNS) | {
         "job": "bill", "gpu": "H100-80GB-SXM", "gpu_count": 1.0, "nodes": 1, "fits": True,
-        "hours_low": hours, "hours": hours, "hours_high": hours, "checkpoint_gib": 0.0,
+        "hours_low": hours, "hours": hours, "hours_high": hours,
+        "checkpoint_gib": job.get("checkpoint_gb", 0) * GB,
         "weights_download_gib": 40 * GB, "output_gib": output_gb * GB,
     }  # fmt: skip
     base = next(r for r in seeds.load("jobs") if r["job"] == "llama-3.1-8b-qlora-10m")

@@ -160,6 +160,17 @@ def test_a_deadline_counts_the_gaps_between_sessions(filled: Path) -> None:
     assert run(*job, "--deadline-hours", "20", data=filled).exit_code == 2
 
 
+@pytest.mark.parametrize("method", ["full", "lora", "adapter", "prefix"])
+def test_a_method_alone_means_the_reference_job_of_that_method(filled: Path, method: str) -> None:
+    tokens = {"full": "10m", "lora": "10m", "adapter": "50m", "prefix": "20m"}[method]
+    named = ["cost", "--job", f"llama-3.1-8b-{method}-{tokens}"]
+    asked = ["cost", "--method", method, "--tokens", tokens.replace("m", "e6"),
+             "--dataset-gb", {"10m": "0.04", "20m": "0.08", "50m": "0.2"}[tokens]]  # fmt: skip
+    rows = [json.loads(ok(*c, "--format", "json", data=filled)) for c in (named, asked)]
+    best = [[(r["offer_id"], round(r["cost_usd"], 9)) for r in some[:5]] for some in rows]
+    assert best[0] == best[1]
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -271,7 +282,7 @@ def test_status_and_providers(filled: Path) -> None:
     assert health["coreweave"]["age_hours"] > 24
     listed = {r["provider"]: r for r in json.loads(ok("providers", "--format", "json"))}
     assert listed["vast"]["source"] == "live"
-    assert listed["coreweave"]["source"] == "baseline only"
+    assert listed["coreweave"]["source"] == "baseline"
     assert (listed["gcp"]["needs_key"], listed["gcp"]["optional_key"]) == (None, "GCP_API_KEY")
 
 
@@ -334,6 +345,15 @@ BAD = [
     (["cost", "--checkpoint-minutes", "0"], "must be above 0"),
     (["cost", "--explain", "no-such-offer"], "no ranked offer"),
     (["cost", "--deadline-hours", "0.0001"], "finishes within"),
+    (
+        ["cost", "--sessions", "5", "--idle-hours", "12", "--deadline-hours", "24"],
+        "gaps between 5 sessions alone last 48 hours",
+    ),
+    (["cost", "--idle-hours", "5"], "give --sessions 2 or more"),
+    (["cost", "--method", "full", "--lora-rank", "8"], "which has no rank"),
+    (["cost", "--method", "lora", "--lora-targets", "foo"], "has no module 'foo'"),
+    (["cost", "--method", "lora", "--seq-len", "1000000"], "has 131072 positions"),
+    (["cost", "--model", "vit-base-patch16-224", "--method", "full"], "is no text model"),
     (["cost", "--rows", "10"], "--rows and --length go together"),
     (["cost", "--config", "/nowhere/config.json"], "cannot read"),
     (["cost", "--provider", "azur"], "did you mean azure"),

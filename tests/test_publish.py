@@ -390,6 +390,24 @@ def test_what_cannot_be_rented_now_is_not_recommended(
     assert bill(tmp_path, "a", "is_eligible") is False
 
 
+def test_an_offer_that_has_ended_is_nobodys_cheapest(tmp_path: Path) -> None:
+    build(tmp_path, seen(0, offer("a", "1", expires_at=WHEN), offer("b", "2")))
+    cheapest = query(
+        tmp_path, "select sku, price_usd_per_gpu_hour, offers from marts.cheapest_gpus"
+    )
+    assert cheapest == [("b", 2.0, 1)]
+
+
+def test_what_a_free_first_tier_precedes_has_its_price(tmp_path: Path) -> None:
+    bucket = {"kind": "object_storage", "product": "bucket"}
+    fees = [fee("0.10"), fee("0", **bucket), fee("0.02", from_tier_gb=Decimal(5), **bucket),
+            fee("0.01", from_tier_gb=Decimal(1000), **bucket)]  # fmt: skip
+    build(tmp_path, seen(0, offer("a"), fees=fees))
+    columns = "usd_per_gb_month, cheapest_usd_per_gb_month, cheapest_product"
+    rows = query(tmp_path, f"select {columns} from staging.storage_prices")
+    assert rows == [(0.10, 0.02, "bucket")]
+
+
 def test_spot_dearer_than_on_demand_is_never_recommended(tmp_path: Path) -> None:
     terms: dict[str, Any] = {"billing_increment_seconds": 1}
     build(

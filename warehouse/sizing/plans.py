@@ -97,8 +97,8 @@ def _whole(row: Mapping[str, object], name: str, default: int) -> int:
     return int(value)
 
 
-_DEFAULT_RANK: Final = {"adapter": 64, "prefix": 20, "prompt": 20, "ptuning": 20}
-"""Bottleneck width (arXiv 1902.00751) and virtual tokens where a job states none."""
+_DEFAULT_RANK: Final = {"prefix": 20, "prompt": 20, "ptuning": 20}
+"""Virtual tokens where a job states none."""
 
 
 def read_job(row: Mapping[str, object], models: Mapping[str, ModelSpec]) -> Job:

@@ -37,13 +37,18 @@ with components as (
 stored as (
     select
         *,
-        -- What is not stored needs no price.
-        case when disk_gb_months > 0 then disk_gb_months * storage_usd_per_gb_month else 0 end
-        + case
-            when stopped_gb_months > 0 then stopped_gb_months * stopped_usd_per_gb_month else 0
-        end
-        + case when kept_gb_months > 0 then kept_gb_months * kept_usd_per_gb_month else 0 end
-            as storage_usd,
+        -- What is not stored needs no price; what has none is assumed, the rest is not.
+        case when storage_usd_per_gb_month is null then disk_gb_months else 0 end
+        + case when stopped_usd_per_gb_month is null then stopped_gb_months else 0 end
+        + case when kept_usd_per_gb_month is null then kept_gb_months else 0 end
+            as unpriced_gb_months,
+        case
+            when unpriced_gb_months < disk_gb_months + stopped_gb_months + kept_gb_months
+                or unpriced_gb_months = 0
+                then disk_gb_months * coalesce(storage_usd_per_gb_month, 0)
+                + stopped_gb_months * coalesce(stopped_usd_per_gb_month, 0)
+                + kept_gb_months * coalesce(kept_usd_per_gb_month, 0)
+        end as storage_usd,
         -- Spot that costs no less than the same machine on demand is never worth its stops.
         not is_spot
         or on_demand_usd_per_hour is null
@@ -58,9 +63,7 @@ assumed as (
     select
         *,
         -- What is not stated is taken at the pessimistic side, and shown.
-        case when storage_usd is null
-            then (disk_gb_months + stopped_gb_months + kept_gb_months) * storage_guess else 0
-        end
+        unpriced_gb_months * storage_guess
         + case when egress_usd is null then egress_gb * egress_guess else 0 end
         + case when ingress_usd is null then ingress_gb * ingress_guess else 0 end
             as assumed_usd,
@@ -140,6 +143,8 @@ select
     egress_gb,
     ingress_gb,
     sessions,
+    starts,
+    is_kept_running,
     idle_hours,
     coalesce(stop_behaviour, 'not stated') as stop_behaviour,
     interruptions_per_hour_low,
@@ -151,10 +156,10 @@ select
     list_filter(
         [
             case when billing_increment_seconds is null then 'billing increment' end,
-            case when storage_usd is null then 'storage price' end,
+            case when unpriced_gb_months > 0 then 'storage price' end,
             case when egress_usd is null then 'egress price' end,
             case when ingress_usd_per_gb is null then 'ingress price' end,
-            case when sessions > 1 and stop_behaviour is null then 'stop behaviour' end,
+            case when starts > 1 and stop_behaviour is null then 'stop behaviour' end,
             case when is_spot and spot_prior = '*' then 'interruption rate' end
         ],
         lambda term: term is not null

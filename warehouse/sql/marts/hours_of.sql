@@ -31,6 +31,8 @@ with work as (
         (j.dataset_gb + p.weights_download_gib * 1.073741824) / 0.125 / 3600 as fetch_hours,
         -- A save is written at 1 GiB/s after five seconds of gathering.
         (5 + p.checkpoint_gib) / 3600 as save_hours,
+        p.checkpoint_gib * 1.073741824 as checkpoint_gb,
+        p.checkpoint_gib * 1.073741824 / 0.125 / 3600 as reload_hours,
         j.dataset_gb
         + (p.weights_download_gib + 2 * p.checkpoint_gib + p.output_gib) * 1.073741824
             as stored_gb,
@@ -74,30 +76,31 @@ ruled as (
 ),
 
 -- Several machines: of independent ones each can be the one that stops, the pessimistic end; gangs
--- of four were really stopped no oftener than single machines.
+-- of four were really stopped no oftener than single machines, which larger ones are made of.
 rated as (
     select
         *,
         greatest(interruptions_per_hour_low, least_rate) as rate_low,
-        greatest(interruptions_per_hour, interruptions_per_hour_low, least_rate) as rate,
-        greatest(interruptions_per_hour_high * nodes, interruptions_per_hour, least_rate)
-            as rate_high,
+        greatest(
+            interruptions_per_hour * greatest(1, nodes / 4), interruptions_per_hour_low, least_rate
+        ) as rate,
+        greatest(interruptions_per_hour_high * nodes, rate, least_rate) as rate_high,
         marts.billed_hours(
             hours + restart_hours + idle_hours, 1, minimum_seconds, increment_seconds
         ) as kept_running_hours,
+        -- What every further start takes: a stopped machine boots, an ended one loads it all again.
+        case when is_kept_stored then boot_hours else restart_hours + reload_hours end
+            as resume_hours,
         marts.billed_hours(
-            hours + sessions * restart_hours, sessions, minimum_seconds, increment_seconds
-        ) as ended_hours
+            hours + restart_hours + (sessions - 1) * resume_hours, sessions, minimum_seconds,
+            increment_seconds
+        ) as stopping_hours
     from ruled
 ),
 
--- Where a stopped machine is billed in full, it is kept running when that costs less than ending it
--- and loading everything again.
+-- A machine is kept running through gaps that cost less than stopping and starting again.
 stopped as (
-    select
-        *,
-        sessions > 1 and stop_rule = 'full_rate' and kept_running_hours <= ended_hours
-            as is_kept_running
+    select *, sessions > 1 and kept_running_hours <= stopping_hours as is_kept_running
     from rated
 ),
 
@@ -111,12 +114,8 @@ saved as (
             as checkpoint_interval_hours,
         least(hours_high, coalesce(checkpoint_hours, sqrt(2 * save_hours / rate_high)))
             as interval_hours_high,
-        restart_hours
-        + (sessions - 1) * case
-            when is_kept_running then 0
-            when is_kept_stored then boot_hours
-            else restart_hours
-        end as setup_hours,
+        restart_hours + case when is_kept_running then 0 else (sessions - 1) * resume_hours end
+            as setup_hours,
         case when is_kept_running then 1 else sessions end as starts,
         case when is_kept_running then idle_hours else 0 end as idling_hours
     from stopped
@@ -210,6 +209,8 @@ select
     tokens_per_s,
     is_spot,
     sessions,
+    starts,
+    is_kept_running,
     idle_hours,
     hours_low as train_hours_low,
     hours as train_hours,
@@ -225,10 +226,15 @@ select
     billed_idle_hours,
     stored_gb,
     -- What a stop or an interruption must not take away cannot lie on the machine's own disk.
-    is_spot or (sessions > 1 and is_kept_stored) as is_disk_apart,
+    is_spot or (starts > 1 and is_kept_stored) as is_disk_apart,
     stored_gb * (run_hours + setup_hours + idling_hours) / 730 as running_gb_months,
-    stored_gb * keep_days * 24 / 730 as kept_gb_months,
-    case when is_kept_stored then stored_gb * idle_hours / 730 else 0 end as stopped_gb_months,
+    -- Between the starts of a machine that is ended, the checkpoint is kept elsewhere.
+    (
+        stored_gb * keep_days * 24
+        + case when starts > 1 and not is_kept_stored then checkpoint_gb * idle_hours else 0 end
+    ) / 730 as kept_gb_months,
+    case when starts > 1 and is_kept_stored then stored_gb * idle_hours / 730 else 0 end
+        as stopped_gb_months,
     case stop_rule when 'double_storage' then 2 else 1 end as stopped_price_factor,
     load_gb * case when is_kept_running or is_kept_stored then 1 else sessions end as ingress_gb,
     out_gb as egress_gb,

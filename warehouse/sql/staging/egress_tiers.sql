@@ -54,12 +54,17 @@ free as (
 ),
 
 tiers as (
-    select provider, region, from_tier_gb, max(usd_per_gb) as usd_per_gb
+    select
+        provider,
+        region,
+        from_tier_gb,
+        max(usd_per_gb) as usd_per_gb,
+        case when min(preference) <= 2 then 'price list' else 'terms' end as price_from
     from best
-    group by all
+    group by provider, region, from_tier_gb
     union all
     -- An allowance without a stated price beyond it: known up to there.
-    select p.provider, p.region, 0 as from_tier_gb, 0 as usd_per_gb
+    select p.provider, p.region, 0 as from_tier_gb, 0 as usd_per_gb, 'terms' as price_from
     from places as p
     inner join free using (provider)
     where not exists (
@@ -77,6 +82,7 @@ select
     ) over (partition by tiers.provider, tiers.region order by tiers.from_tier_gb)
         as to_tier_gb,
     tiers.usd_per_gb,
+    tiers.price_from,
     coalesce(free.free_gb_per_month, 0) as free_gb_per_month,
     hash(tiers.provider, tiers.region) as place_id
 from tiers

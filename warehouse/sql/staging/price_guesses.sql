@@ -1,11 +1,13 @@
--- What an unstated price could be: dearer than nine in ten providers that state one.
+-- What an unstated price could be: dearer than nine in ten providers that charge one.
 -- grain: storage_guess
 -- units: USD per GB and month; USD per GB
 -- kept: table
 -- Where nobody states a price at all: a dear hyperscaler's list.
 select
     coalesce(quantile_cont(storage_usd_per_gb_month, 0.9), 0.25) as storage_guess,
-    coalesce(quantile_cont(ingress_usd_per_gb, 0.9), 0.01) as ingress_guess,
+    coalesce(
+        quantile_cont(ingress_usd_per_gb, 0.9) filter (ingress_usd_per_gb > 0), 0.01
+    ) as ingress_guess,
     coalesce(
         (
             select quantile_cont(usd_per_gb, 0.9)

@@ -16,8 +16,12 @@ with disks as (
     where
         f.fee_kind in ('block_storage', 'network_storage', 'local_storage', 'object_storage')
         and f.unit in ('gb_month', 'gib_month')
-        and f.from_tier_gb = 0
         and f.price > 0
+    -- What a free first tier precedes costs its next one.
+    qualify
+        row_number() over (
+            partition by f.provider, f.region, f.fee_kind, f.product order by f.from_tier_gb
+        ) = 1
 )
 
 select

@@ -39,7 +39,7 @@ def open_page(
 
     `options` go to Playwright's context, e.g. `color_scheme="dark"`, `java_script_enabled=False`.
     """
-    if not CHROMIUM.exists():
+    if not CHROMIUM.exists():  # CI installs it; a developer may do without the page's tests
         pytest.skip(f"{CHROMIUM} is not installed (Debian: apt-get install chromium)")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)

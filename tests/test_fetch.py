@@ -654,8 +654,8 @@ def test_a_kill_during_the_write_leaves_no_partial_page(server: Server, tmp_path
     deadline = time.monotonic() + 20
     while not (folder.is_dir() and list(folder.glob(".part-*")) and server.asked):
         assert time.monotonic() < deadline
-        time.sleep(0.01)
-    time.sleep(0.05)
+        time.sleep(0.01)  # polls for the other process's first byte, up to the deadline
+    time.sleep(0.05)  # the server drips for over two minutes: the kill falls inside the write
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert read_pages(folder) == {}

@@ -88,7 +88,7 @@ def rank(
         "select distinct gpu, gpu_count from staging.current_offers where gpu is not null"
         " order by all"
     ).fetchall()
-    for table in ("custom_plans", "custom_jobs", "custom_hours", "custom_egress"):
+    for table in ("custom_plans", "custom_jobs", "custom_hours"):
         connection.execute(f"drop table if exists temp.{table}")
     make_plans_table(
         connection, "custom_plans", plan_jobs([job], models, load_cards(), machines), temporary=True
@@ -99,11 +99,10 @@ def rank(
     connection.execute(
         "create temp table custom_hours as from marts.hours_of('custom_plans', 'custom_jobs')"
     )
-    connection.execute("create temp table custom_egress as from marts.egress_of('custom_plans')")
     where, values = filters.where()
     result = connection.execute(
         f"""
-        from marts.cost_of('custom_hours', 'custom_egress', 'staging.current_offers')
+        from marts.cost_of('custom_hours', 'staging.current_offers')
         where is_eligible and {where}
         order by cost_usd, cost_usd_high, provider, sku, region, "zone", market, tier, offer_id
         {"limit $limit" if limit is not None else ""}
@@ -119,7 +118,7 @@ def count_ranked(connection: duckdb.DuckDBPyConnection, filters: Filters) -> int
     found = first(
         connection.execute(
             "select count(*)"
-            " from marts.cost_of('custom_hours', 'custom_egress', 'staging.current_offers')"
+            " from marts.cost_of('custom_hours', 'staging.current_offers')"
             f" where is_eligible and {where}",
             values,
         )

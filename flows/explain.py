@@ -44,17 +44,21 @@ def explain_bill(
     connection: duckdb.DuckDBPyConnection, row: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return the lines of a bill: item, how it comes about, USD, source and when it was seen."""
-    terms = terms_of(connection, row["offer_id"])
-    facts = to_rows(
-        connection.execute(
-            """
-            select o.*, t.price_from as egress_price_from
-            from staging.current_offers as o
-            left join staging.egress_tiers as t on o.place_id = t.place_id and t.from_tier_gb = 0
-            where o.offer_id = ?
-            """,
-            [row["offer_id"]],
+    known = {"offer_id": row["offer_id"]}
+    terms = {
+        term["term"]: term
+        for term in to_rows(
+            connection.execute("from marts.offer_terms where offer_id = $offer_id", known)
         )
+    }
+    origins = {
+        origin["item"]: origin
+        for origin in to_rows(
+            connection.execute("from marts.price_sources where offer_id = $offer_id", known)
+        )
+    }
+    facts = to_rows(
+        connection.execute("from staging.current_offers where offer_id = $offer_id", known)
     )[0]
     price = f"{row['price_per_hour'].normalize():f} {row['currency']}"
     if row["currency"] != "USD":
@@ -86,15 +90,9 @@ def explain_bill(
     if "stop_behaviour" in terms:
         lines.append(term_line(terms["stop_behaviour"]))
     lines += [
-        *storage_lines(connection, row, facts, terms),
-        transfer_line("egress", row["egress_gb"], row["egress_usd"], facts, terms, row),
-        transfer_line("ingress", row["ingress_gb"], row["ingress_usd"], facts, terms, row),
-        line(
-            "assumed",
-            "pessimistic prices for: "
-            + (", ".join(t for t in row["unknown_terms"] if t.endswith("price")) or "nothing"),
-            row["assumed_usd"],
-        ),
+        *storage_lines(row, facts, origins),
+        *transfer_lines(connection, row, facts, origins),
+        line("assumed", assumed(row), row["assumed_usd"]),
         line(
             "likely cost",
             f"low {row['cost_usd_low']:.4f}, high {row['cost_usd_high']:.4f};"
@@ -130,11 +128,20 @@ def rounding(facts: Mapping[str, Any]) -> str:
     """Say how hours are rounded."""
     increment, minimum = facts["billing_increment_seconds"], facts["billing_minimum_seconds"]
     text = (
-        "increment not stated, taken as an hour"
+        "to the second: the increment is not stated"
         if increment is None
         else f"rounded up to {increment} s"
     )
     return text + (f", at least {minimum} s a start" if minimum else "")
+
+
+def assumed(row: Mapping[str, Any]) -> str:
+    """Say what is charged though nobody states it."""
+    parts = [t for t in row["unknown_terms"] if t.endswith("price")]
+    prices = [f"pessimistic prices for: {', '.join(parts)}"] if parts else []
+    if row["assumed_hours"] > 0:
+        prices.append(f"{row['assumed_hours']:.4f} h more, were it billed by the hour")
+    return "; ".join(prices) or "nothing"
 
 
 def term_line(term: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,122 +179,67 @@ def spot_line(
 
 
 def storage_lines(
-    connection: duckdb.DuckDBPyConnection,
-    row: Mapping[str, Any],
-    facts: Mapping[str, Any],
-    terms: Mapping[str, Mapping[str, Any]],
+    row: Mapping[str, Any], facts: Mapping[str, Any], origins: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     """Say what is stored, at whose price: on the running machine, while it is stopped, kept."""
-    own = facts["storage_price_from"]
-    stopped = "stopped terms" if facts["stopped_storage_usd_per_gb_month"] is not None else own
-    for item, volume, price, origin in (
-        ("storage", row["disk_gb_months"], row["storage_usd_per_gb_month"], own),
-        ("storage stopped", row["stopped_gb_months"], row["stopped_usd_per_gb_month"], stopped),
-        ("storage kept", row["kept_gb_months"], row["kept_usd_per_gb_month"],
-         facts["kept_price_from"]),
-    ):  # fmt: skip
+    for item, kind in (
+        ("storage", "disk"),
+        ("storage stopped", "stopped"),
+        ("storage kept", "kept"),
+    ):
+        volume = row[f"{kind}_gb_months"]
+        price = row[f"{'storage' if kind == 'disk' else kind}_usd_per_gb_month"]
         if volume == 0 and item != "storage":
             continue
-        product, source, seen = storage_origin(connection, row, terms, origin, item)
-        how = f"{volume:.4f} GB-months x " + (
-            "no price stated" if price is None else f"{price:.4g} USD/GB-month{product}"
-        )
+        how = f"{volume:.4f} GB-months x "
+        if price is None:
+            yield line(item, f"{how}no price stated", None)
+            continue
+        how += f"{price:.4g} USD/GB-month ({origins[item]['product']})"
         if item == "storage" and (included := facts["included_disk_gb"]):
             how += (
                 ", apart from the machine's own disk, which a stop clears"
                 if row["is_disk_apart"]
                 else f", beyond the {included:.0f} GB that come with the machine"
             )
-        yield line(item, how, None if price is None else volume * price, source, seen)
+        yield line(item, how, volume * price, *seen_at(origins[item]))
 
 
-def storage_origin(
+def transfer_lines(
     connection: duckdb.DuckDBPyConnection,
     row: Mapping[str, Any],
-    terms: Mapping[str, Mapping[str, Any]],
-    origin: str | None,
-    item: str,
-) -> tuple[str, str | None, str | None]:
-    """Return the product in brackets, the source, and when a storage price was seen there."""
-    if origin == "offer":
-        return "", row["source"], row["observed_at"].date().isoformat()
-    if origin == "price list":
-        column = "cheapest_product" if item == "storage kept" else "product"
-        found = first(
-            connection.execute(
-                f"select {column}, observed_at from staging.storage_prices"
-                " where provider = $provider and region in ($region, 'global')"
-                f" and {column} is not null order by region = 'global' limit 1",
-                {"provider": row["provider"], "region": row["region"]},
-            )
-        )
-        if found:
-            return f" ({found[0]})", row["source"], found[1].date().isoformat()
-        return "", row["source"], None
-    names = {
-        "terms": ("storage_price_per_gb_month",),
-        "stopped terms": ("stopped_storage_price_per_gb_month",),
-        "kept terms": (
-            "network_storage_price_per_gb_month",
-            "object_storage_price_per_gb_month",
-        ),
-    }
-    stated = [terms[name] for name in names.get(origin or "", ()) if name in terms]
-    if not stated:
-        return "", None, None
-    term = min(stated, key=lambda t: float(t["value"]))
-    return f" ({term['term']})", term["source_url"], term["source_date"]
-
-
-def transfer_line(
-    kind: str,
-    volume_gb: float,
-    usd: float | None,
     facts: Mapping[str, Any],
-    terms: Mapping[str, Mapping[str, Any]],
-    row: Mapping[str, Any],
-) -> dict[str, Any]:
+    origins: Mapping[str, Mapping[str, Any]],
+) -> Iterator[dict[str, Any]]:
     """Say what is moved, at whose price."""
-    own = facts[f"{kind}_usd_per_gb"]
-    term = terms.get(f"{kind}_price_per_gb")
-    if own is not None and (kind == "egress" or "ingress_price_per_gb" not in terms):
-        how = f"{volume_gb:.2f} GB x {own:.4g} USD (the offer's own price)"
-        return line(kind, how, usd, row["source"], row["observed_at"].date().isoformat())
-    if usd is None:
-        return line(kind, f"{volume_gb:.2f} GB, no price stated", None)
-    free = facts["egress_free_gb_per_month"] if kind == "egress" else None
-    how = f"{volume_gb:.2f} GB" + (f", {free:g} GB a month free" if free else "")
-    if kind == "egress" and facts["egress_price_from"] == "price list":
-        return line(kind, f"{how}, by the price list of the region", usd, row["source"])
-    if term is None:
-        allowance = terms.get("egress_free_gb_per_month", {})
-        return line(kind, how, usd, allowance.get("source_url"), allowance.get("source_date"))
-    price = f"from {term['value']} {term['currency'] or 'USD'} per GB"
-    return line(kind, f"{how}, {price}", usd, term["source_url"], term["source_date"])
+    for item in ("egress", "ingress"):
+        how = f"{row[f'{item}_gb']:.2f} GB"
+        if row[f"{item}_usd"] is None:
+            yield line(item, f"{how}, no price stated", None)
+            continue
+        price = facts[f"{item}_usd_per_gb"]
+        how += f" x {price:.4g} USD" if price is not None else tiers(connection, row)
+        how += f" ({origins[item]['product']})"
+        yield line(item, how, row[f"{item}_usd"], *seen_at(origins[item]))
 
 
-def terms_of(connection: duckdb.DuckDBPyConnection, offer_id: str) -> dict[str, Mapping[str, Any]]:
-    """Return, by term, the statement that holds for an offer: of the adopted the most specific."""
-    rows = to_rows(
-        connection.execute(
-            """
-            select t.*
-            from staging.offers as o inner join seeds.provider_terms as t using (provider)
-            where
-                o.offer_id = ? and t.status = 'adopted'
-                and coalesce(t.from_tier_gb, 0) = 0
-                and (t.market is null or t.market = o.market)
-                and (t.tier is null or t.tier = o.tier)
-                and (t.sku_like is null or o.sku like t.sku_like)
-                and (t.region_like is null or o.region like t.region_like)
-            order by
-                (t.sku_like is not null)::int * 8 + (t.tier is not null)::int * 4
-                + (t.market is not null)::int * 2 + (t.region_like is not null)::int
-            """,
-            [offer_id],
-        )
-    )
-    return {row["term"]: row for row in rows}
+def tiers(connection: duckdb.DuckDBPyConnection, row: Mapping[str, Any]) -> str:
+    """Say what a region's traffic costs, as far as the result reaches."""
+    found = connection.execute(
+        """
+        select free_gb_per_month, from_tier_gb, usd_per_gb from staging.egress_tiers
+        where provider = $provider and region = $region and from_tier_gb < $egress_gb
+        order by from_tier_gb
+        """,
+        {name: row[name] for name in ("provider", "region", "egress_gb")},
+    ).fetchall()
+    free = f", {found[0][0]:g} GB a month free" if found and found[0][0] else ""
+    return free + "".join(f", from {start:g} GB x {price:.4g} USD" for _, start, price in found)
+
+
+def seen_at(origin: Mapping[str, Any]) -> tuple[str, str]:
+    """Return where and on which day a price was stated."""
+    return origin["source"], origin["source_date"]
 
 
 def add_finish_probability(rows: Iterable[dict[str, Any]], deadline_hours: float) -> None:

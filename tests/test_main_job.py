@@ -35,7 +35,7 @@ def test_every_recorded_scope_is_kept(night: tuple[Path, Summary]) -> None:
 
 
 def test_what_a_parser_says_is_what_people_read(filled: Path, replay_dir: Path) -> None:
-    """No price is lost, converted or rounded between the page and `marts.current_prices`."""
+    """No price is lost, converted or rounded between the page and `marts.price_history`."""
     with open_published(filled) as connection:
         for slug, source in discover().items():
             if not (replay_dir / slug).is_dir():
@@ -49,7 +49,8 @@ def test_what_a_parser_says_is_what_people_read(filled: Path, replay_dir: Path) 
             read: dict[tuple[str, ...], set[Decimal]] = {}
             for *key, price in connection.execute(
                 "select sku, region, market, gpu_label, currency, price_per_hour"
-                " from marts.current_prices where provider = ? and not is_baseline",
+                " from marts.price_history"
+                " where provider = ? and not is_baseline and valid_to is null",
                 [slug],
             ).fetchall():
                 read.setdefault(tuple(key), set()).add(price)
@@ -194,7 +195,7 @@ def test_killed_at_any_moment_the_next_run_works(fresh: Path, replay_dir: Path) 
     assert not list(fresh.glob(".prices*"))
     with open_published(fresh) as connection:
         live = connection.execute(
-            "select count(distinct provider) from marts.current_prices where not is_baseline"
+            "select count(distinct provider) from marts.price_history where not is_baseline"
         ).fetchone()
     assert live == (len(FILES),)
 

@@ -272,6 +272,33 @@ def test_storage_and_traffic_come_from_the_offer_its_region_or_anywhere(tmp_path
     assert egress["own"] == pytest.approx(0.1 * 1.073741824 * 0.2)
 
 
+def test_every_price_beside_the_hourly_one_names_its_source(filled: Path) -> None:
+    rows = query(
+        filled,
+        """
+        with priced as (
+            select offer_id,
+                unnest(['storage', 'storage stopped', 'storage kept', 'ingress', 'egress']) as item,
+                unnest([
+                    storage_usd_per_gb_month, stopped_usd_per_gb_month, kept_usd_per_gb_month,
+                    ingress_usd_per_gb, coalesce(egress_usd_per_gb, egress_schedule_id::double)
+                ]) as price
+            from staging.current_offers
+        )
+        select item, price is not null as is_priced, source is not null as is_sourced,
+            source_date is not null as is_dated, count(*)
+        from priced left join marts.price_sources using (offer_id, item)
+        group by all
+        """,
+    )
+    assert {item for item, *_ in rows} == {
+        "storage", "storage stopped", "storage kept", "ingress", "egress"
+    }  # fmt: skip
+    for item, is_priced, is_sourced, is_dated, offers in rows:
+        assert is_priced == is_sourced == is_dated, (item, is_priced, offers)
+        assert offers > 5
+
+
 # --- the bill ---
 
 
@@ -305,8 +332,14 @@ def test_hours_are_rounded_as_billed(tmp_path: Path) -> None:
     assert bill(tmp_path, "minute", "compute_usd") == pytest.approx(189 / 60)
     assert bill(tmp_path, "hour", "compute_usd") == 4
     assert bill(tmp_path, "day", "compute_usd") == 24
-    assert bill(tmp_path, "unsaid", "compute_usd") == 4
+    # Not stated, it can be the second or the hour: what lies between is assumed, and not in low.
+    assert bill(tmp_path, "unsaid", "compute_usd") == pytest.approx(11290 / 3600)
+    assert bill(tmp_path, "unsaid", "assumed_hours") == pytest.approx(4 - 11290 / 3600)
+    for bound in ("cost_usd", "cost_usd_high"):
+        assert bill(tmp_path, "unsaid", bound) == pytest.approx(bill(tmp_path, "hour", bound))
+    assert bill(tmp_path, "unsaid", "cost_usd_low") == bill(tmp_path, "second", "cost_usd_low")
     assert "billing increment" in bill(tmp_path, "unsaid", "unknown_terms")
+    assert bill(tmp_path, "hour", "assumed_hours") == 0
     assert bill(tmp_path, "second", "hours") == pytest.approx(3 + SETUP_HOURS)
 
 
@@ -403,9 +436,9 @@ def test_what_a_free_first_tier_precedes_has_its_price(tmp_path: Path) -> None:
     fees = [fee("0.10"), fee("0", **bucket), fee("0.02", from_tier_gb=Decimal(5), **bucket),
             fee("0.01", from_tier_gb=Decimal(1000), **bucket)]  # fmt: skip
     build(tmp_path, seen(0, offer("a"), fees=fees))
-    columns = "usd_per_gb_month, cheapest_usd_per_gb_month, cheapest_product"
-    rows = query(tmp_path, f"select {columns} from staging.storage_prices")
-    assert rows == [(0.10, 0.02, "bucket")]
+    columns = "purpose, product, usd_per_gb_month"
+    rows = query(tmp_path, f"select {columns} from staging.storage_prices order by purpose")
+    assert rows == [("keep", "bucket", 0.02), ("work", "disk", 0.10)]
 
 
 def test_spot_dearer_than_on_demand_is_never_recommended(tmp_path: Path) -> None:

@@ -18,10 +18,6 @@ select
     arg_min(is_baseline, price_usd_per_gpu_hour) as is_baseline,
     arg_min(source, price_usd_per_gpu_hour) as source
 from marts.current_prices
--- A slice is no whole GPU, and an offer that is sold out or has ended cannot be rented.
-where
-    gpu is not null
-    and gpu_count >= 1
-    and is_available is distinct from false
-    and coalesce(expires_at > make_timestamp(epoch_us(now())), true)
+-- A slice is no whole GPU, and an offer that is sold out cannot be rented.
+where gpu is not null and gpu_count >= 1 and is_available is distinct from false
 group by gpu, market

@@ -1,82 +1,62 @@
 -- The bill of jobs on offers, component by component, likely and with its band.
 -- grain: job, offer_id
 -- units: USD; hours; GB; interruptions per hour
--- kept: macro(hours_relation, egress_relation, offers_relation)
--- The three name relations shaped like marts.job_hours, marts.job_egress and staging.current_offers,
--- so that a custom job and a past night are costed by the same statement as the reference jobs.
-with components as (
+-- kept: macro(hours_relation, offers_relation)
+-- The two name relations shaped like marts.job_hours and staging.current_offers, so that a custom
+-- job and a past night are costed by the same statement as the reference jobs.
+-- What depends on the offer alone: a price that is not stated is taken at the pessimistic side.
+with offers as (
+    select
+        o.*,
+        g.*,
+        coalesce(o.storage_usd_per_gb_month, g.storage_guess) as disk_price,
+        coalesce(o.stopped_usd_per_gb_month, g.storage_guess) as stopped_price,
+        coalesce(o.kept_usd_per_gb_month, g.storage_guess) as kept_price,
+        coalesce(o.ingress_usd_per_gb, g.ingress_guess) as ingress_price,
+        coalesce(o.included_disk_gb, 0) as own_disk_gb,
+        coalesce(o.asked_at, make_timestamp(epoch_us(now()))) as moment,
+        staging.is_in_force(o.effective_at, o.expires_at, moment) as is_in_force,
+        case when o.market = 'spot' then o.price_usd_per_hour / o.on_demand_usd_per_hour end
+            as share_of_on_demand
+    from query_table(offers_relation) as o
+    cross join staging.price_guesses as g
+),
+
+bills as (
     select
         h.*,
         o.* exclude (class_id),
         h.nodes * o.price_usd_per_hour as usd_per_hour,
-        h.billed_hours * h.nodes * o.price_usd_per_hour as compute_usd,
-        greatest(0, h.billed_run_hours - h.billed_hours) * h.nodes * o.price_usd_per_hour
-            as spot_rework_usd,
-        h.billed_idle_hours * h.nodes * o.price_usd_per_hour as idle_usd,
         -- Disk that comes with the machine is paid with it while it runs.
-        h.running_gb_months
-        * case
-            when h.is_disk_apart then 1
-            else greatest(0, 1 - coalesce(o.included_disk_gb, 0) / h.stored_gb)
-        end as disk_gb_months,
-        coalesce(
-            o.stopped_storage_usd_per_gb_month, o.storage_usd_per_gb_month * h.stopped_price_factor
-        ) as stopped_usd_per_gb_month,
-        coalesce(o.egress_usd_per_gb * h.egress_gb, e.tiered_usd) as egress_usd,
+        h.running_months
+        * greatest(0, h.stored_gb - case when h.is_disk_apart then 0 else o.own_disk_gb end)
+            as disk_gb_months,
+        coalesce(o.egress_usd_per_gb * h.egress_gb, h.tiered_egress_usd) as egress_usd,
         h.ingress_gb * o.ingress_usd_per_gb as ingress_usd,
-        g.storage_guess,
-        g.egress_guess,
-        g.ingress_guess,
-        coalesce(o.asked_at, make_timestamp(epoch_us(now()))) as moment
-    from query_table(offers_relation) as o
+        disk_gb_months * o.disk_price
+        + h.stopped_gb_months * o.stopped_price
+        + h.kept_gb_months * o.kept_price
+        + coalesce(egress_usd, h.egress_gb * o.egress_guess)
+        + h.ingress_gb * o.ingress_price as extras_usd,
+        -- Spot that costs no less than the same machine on demand is never worth its stops.
+        coalesce(o.share_of_on_demand * h.spot_hours_ratio < 1, true) as is_spot_worth_it
+    from offers as o
     inner join query_table(hours_relation) as h on o.class_id = h.class_id
-    cross join staging.price_guesses as g
-    left join query_table(egress_relation) as e on o.place_id = e.place_id and h.job = e.job
 ),
 
-stored as (
+-- What is stated, and how much storage nobody prices.
+stated as (
     select
         *,
-        -- What is not stored needs no price; what has none is assumed, the rest is not.
+        machine_hours * price_usd_per_hour + extras_usd as cost_usd,
+        disk_gb_months * coalesce(storage_usd_per_gb_month, 0)
+        + stopped_gb_months * coalesce(stopped_usd_per_gb_month, 0)
+        + kept_gb_months * coalesce(kept_usd_per_gb_month, 0) as priced_storage_usd,
         case when storage_usd_per_gb_month is null then disk_gb_months else 0 end
         + case when stopped_usd_per_gb_month is null then stopped_gb_months else 0 end
         + case when kept_usd_per_gb_month is null then kept_gb_months else 0 end
-            as unpriced_gb_months,
-        case
-            when unpriced_gb_months < disk_gb_months + stopped_gb_months + kept_gb_months
-                or unpriced_gb_months = 0
-                then disk_gb_months * coalesce(storage_usd_per_gb_month, 0)
-                + stopped_gb_months * coalesce(stopped_usd_per_gb_month, 0)
-                + kept_gb_months * coalesce(kept_usd_per_gb_month, 0)
-        end as storage_usd,
-        -- Spot that costs no less than the same machine on demand is never worth its stops.
-        not is_spot
-        or on_demand_usd_per_hour is null
-        or billed_run_hours * price_usd_per_hour < billed_hours * on_demand_usd_per_hour
-            as is_spot_worth_it,
-        coalesce(expires_at > moment, true) and coalesce(effective_at <= moment, true)
-            as is_in_force
-    from components
-),
-
-assumed as (
-    select
-        *,
-        -- What is not stated is taken at the pessimistic side, and shown.
-        unpriced_gb_months * storage_guess
-        + case when egress_usd is null then egress_gb * egress_guess else 0 end
-        + case when ingress_usd is null then ingress_gb * ingress_guess else 0 end
-            as assumed_usd,
-        coalesce(storage_usd, 0) + coalesce(egress_usd, 0) + coalesce(ingress_usd, 0)
-            as stated_extras_usd
-    from stored
-),
-
-summed as (
-    select
-        *,
-        compute_usd + spot_rework_usd + idle_usd + stated_extras_usd + assumed_usd as cost_usd
-    from assumed
+            as unpriced_gb_months
+    from bills
 )
 
 select
@@ -84,6 +64,10 @@ select
     title,
     model,
     method,
+    quant,
+    framework,
+    optimizer,
+    weight_dtype,
     tokens,
     provider,
     provider_name,
@@ -117,22 +101,27 @@ select
     billed_hours,
     least(
         cost_usd,
-        (billed_run_hours_low + billed_idle_hours) * usd_per_hour + stated_extras_usd
+        machine_hours_low * price_usd_per_hour
+        + priced_storage_usd + coalesce(egress_usd, 0) + coalesce(ingress_usd, 0)
     ) as cost_usd_low,
     cost_usd,
-    greatest(
-        cost_usd,
-        (billed_run_hours_high + billed_idle_hours) * usd_per_hour
-        + stated_extras_usd + assumed_usd
-    ) as cost_usd_high,
-    compute_usd,
-    spot_rework_usd,
-    idle_usd,
-    storage_usd,
+    greatest(cost_usd, machine_hours_high * price_usd_per_hour + extras_usd) as cost_usd_high,
+    billed_hours * usd_per_hour as compute_usd,
+    rework_hours * usd_per_hour as spot_rework_usd,
+    billed_idle_hours * usd_per_hour as idle_usd,
+    case
+        when unpriced_gb_months = 0
+            or unpriced_gb_months < disk_gb_months + stopped_gb_months + kept_gb_months
+            then priced_storage_usd
+    end as storage_usd,
     egress_usd + ingress_usd as transfer_usd,
     egress_usd,
     ingress_usd,
-    assumed_usd,
+    assumed_hours * usd_per_hour
+    + unpriced_gb_months * storage_guess
+    + case when egress_usd is null then egress_gb * egress_guess else 0 end
+    + case when ingress_usd is null then ingress_gb * ingress_guess else 0 end as assumed_usd,
+    assumed_hours,
     is_disk_apart,
     disk_gb_months,
     stopped_gb_months,
@@ -159,7 +148,7 @@ select
             case when unpriced_gb_months > 0 then 'storage price' end,
             case when egress_usd is null then 'egress price' end,
             case when ingress_usd_per_gb is null then 'ingress price' end,
-            case when starts > 1 and stop_behaviour is null then 'stop behaviour' end,
+            case when sessions > 1 and stop_behaviour is null then 'stop behaviour' end,
             case when is_spot and spot_prior = '*' then 'interruption rate' end
         ],
         lambda term: term is not null
@@ -193,4 +182,4 @@ select
     is_baseline,
     source_url as source,
     offer_id
-from summed
+from stated

@@ -14,6 +14,6 @@ select
     arg_min(region, cost_usd) as region,
     arg_min(gpu, cost_usd) as gpu,
     arg_min(gpu_count, cost_usd) as gpu_count
-from marts.cost_of('marts.job_hours', 'marts.job_egress', 'staging.nightly_offers')
+from marts.cost_of('marts.job_hours', 'staging.nightly_offers')
 where is_eligible
 group by job, observed_at::date

@@ -40,3 +40,4 @@ select
     source_url as source,
     offer_id
 from staging.current_offers
+where staging.is_in_force(effective_at, expires_at, make_timestamp(epoch_us(now())))

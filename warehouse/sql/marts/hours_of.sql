@@ -1,6 +1,6 @@
 -- The hours and gigabytes on the bill of each job and class of offers: all that prices multiply.
 -- grain: job, class_id
--- units: hours; GB; GB-months of 730 hours; interruptions per hour
+-- units: hours; GB; GB-months of 730 hours; interruptions per hour; USD of traffic
 -- kept: macro(plans, jobs)
 with work as (
     select
@@ -11,6 +11,8 @@ with work as (
         p.sharding,
         p.micro_batch,
         p.grad_checkpointing,
+        p.weight_dtype,
+        p.optimizer,
         p.vram_needed_gib,
         p.vram_usable_gib,
         p.bound_by,
@@ -21,6 +23,8 @@ with work as (
         j.title,
         j.model,
         j.method,
+        j.quant,
+        j.framework,
         j.tokens,
         j.sessions,
         j.keep_days,
@@ -55,7 +59,8 @@ ruled as (
         r.interruptions_per_hour_high,
         -- A machine that is ended after so many hours at most is interrupted at least so often.
         coalesce(1 / c.spot_max_lifetime_hours, 0) as least_rate,
-        -- An unstated increment is taken as an hour, the dearest usual one.
+        -- An increment that is not stated can be a second; the dearest usual one is an hour.
+        coalesce(c.billing_increment_seconds, 1) as least_increment_seconds,
         coalesce(c.billing_increment_seconds, 3600) as increment_seconds,
         case when c.minimum_applies is distinct from 'once'
             then coalesce(c.billing_minimum_seconds, 0) else 0
@@ -66,17 +71,20 @@ ruled as (
             end,
             coalesce(c.minimum_rental_hours, 0)
         ) as least_hours,
-        -- What a stop does; unsaid, it is taken to be billed in full.
-        coalesce(c.stop_behaviour, 'full_rate') as stop_rule,
-        coalesce(c.storage_survives_stop, false)
-        and c.stop_behaviour in ('storage_only', 'double_storage') as is_kept_stored
+        -- A stop that nobody describes is taken to be billed in full, so nobody stops there.
+        coalesce(
+            c.storage_survives_stop and c.stop_behaviour in ('storage_only', 'double_storage'),
+            false
+        ) as is_kept_stored,
+        c.egress_schedule_id
     from work as w
     inner join staging.offer_classes as c on w.gpu = c.gpu and w.gpu_count = c.gpu_count
     inner join seeds.spot_priors as r on c.spot_prior = r.provider
 ),
 
--- Several machines: of independent ones each can be the one that stops, the pessimistic end; gangs
--- of four were really stopped no oftener than single machines, which larger ones are made of.
+-- Several machines: gangs of four were really stopped no oftener than single machines, which larger
+-- ones are made of. The pessimistic end is the worst of both: such gangs in the worst place, or
+-- machines of a usual place of which each can be the one that stops.
 rated as (
     select
         *,
@@ -84,7 +92,10 @@ rated as (
         greatest(
             interruptions_per_hour * greatest(1, nodes / 4), interruptions_per_hour_low, least_rate
         ) as rate,
-        greatest(interruptions_per_hour_high * nodes, rate, least_rate) as rate_high,
+        greatest(
+            interruptions_per_hour_high * greatest(1, nodes / 4), interruptions_per_hour * nodes,
+            least_rate
+        ) as rate_high,
         marts.billed_hours(
             hours + restart_hours + idle_hours, 1, minimum_seconds, increment_seconds
         ) as kept_running_hours,
@@ -156,30 +167,37 @@ billed as (
         *,
         greatest(
             least_hours,
-            marts.billed_hours(hours + setup_hours, starts, minimum_seconds, increment_seconds)
+            marts.billed_hours(
+                hours + setup_hours, starts, minimum_seconds, least_increment_seconds
+            )
         ) as billed_hours,
         greatest(
             least_hours,
             marts.billed_hours(
-                hours + setup_hours + idling_hours, starts, minimum_seconds, increment_seconds
+                hours + setup_hours + idling_hours, starts, minimum_seconds,
+                least_increment_seconds
             )
         ) - billed_hours as billed_idle_hours,
         greatest(
             least_hours,
             marts.billed_hours(
                 run_hours_low + setup_hours + idling_hours, starts, minimum_seconds,
-                increment_seconds
+                least_increment_seconds
             )
-        ) as billed_run_hours_low,
-        -- Every interruption is one more start, whose rounding costs half an increment.
+        ) as held_hours_low,
+        greatest(
+            least_hours,
+            marts.billed_hours(
+                run_hours + setup_hours + idling_hours, starts, minimum_seconds,
+                least_increment_seconds
+            )
+        ) + restart_rounding_hours * least_increment_seconds as held_hours,
         greatest(
             least_hours,
             marts.billed_hours(
                 run_hours + setup_hours + idling_hours, starts, minimum_seconds, increment_seconds
             )
-        )
-        + case when is_spot then rate * run_hours * increment_seconds / 7200 else 0 end
-            as billed_run_hours,
+        ) + restart_rounding_hours * increment_seconds as held_hours_assumed,
         greatest(
             least_hours,
             marts.billed_hours(
@@ -187,61 +205,105 @@ billed as (
                 increment_seconds
             )
         )
-        + case when is_spot then rate_high * run_hours_high * increment_seconds / 7200 else 0 end
-            as billed_run_hours_high
-    from timed
+        + case when is_spot then rate_high * run_hours_high / 7200 else 0 end * increment_seconds
+            as held_hours_high
+    from (
+        -- Every interruption is one more start, whose rounding costs half an increment.
+        select *, case when is_spot then rate * run_hours / 7200 else 0 end
+            as restart_rounding_hours
+        from timed
+    )
+),
+
+-- What the result costs on its way out, by the tiers of each schedule.
+traffic as (
+    select
+        w.job,
+        w.out_gb,
+        t.schedule_id,
+        -- Beyond the last tier that is stated, the price is not known.
+        case when w.out_gb <= max(t.to_tier_gb) then sum(
+            greatest(
+                0,
+                least(w.out_gb, t.to_tier_gb) - greatest(t.from_tier_gb, t.free_gb_per_month)
+            )
+            * t.usd_per_gb
+        ) end as tiered_egress_usd
+    from (select distinct job, out_gb from work) as w
+    cross join (
+        select distinct schedule_id, from_tier_gb, to_tier_gb, usd_per_gb, free_gb_per_month
+        from staging.egress_tiers
+    ) as t
+    group by w.job, w.out_gb, t.schedule_id
 )
 
 select
-    job,
-    class_id,
-    title,
-    model,
-    method,
-    tokens,
-    nodes,
-    sharding,
-    micro_batch,
-    grad_checkpointing,
-    vram_needed_gib,
-    vram_usable_gib,
-    bound_by,
-    tokens_per_s,
-    is_spot,
-    sessions,
-    starts,
-    is_kept_running,
-    idle_hours,
-    hours_low as train_hours_low,
-    hours as train_hours,
-    hours_high as train_hours_high,
-    setup_hours,
-    run_hours_low + setup_hours as hours_low,
-    run_hours + setup_hours as hours,
-    run_hours_high + setup_hours as hours_high,
-    billed_hours,
-    billed_run_hours_low - billed_idle_hours as billed_run_hours_low,
-    billed_run_hours - billed_idle_hours as billed_run_hours,
-    billed_run_hours_high - billed_idle_hours as billed_run_hours_high,
-    billed_idle_hours,
-    stored_gb,
+    b.job,
+    b.class_id,
+    b.title,
+    b.model,
+    b.method,
+    b.quant,
+    b.framework,
+    b.optimizer,
+    b.weight_dtype,
+    b.tokens,
+    b.nodes,
+    b.sharding,
+    b.micro_batch,
+    b.grad_checkpointing,
+    b.vram_needed_gib,
+    b.vram_usable_gib,
+    b.bound_by,
+    b.tokens_per_s,
+    b.is_spot,
+    b.sessions,
+    b.starts,
+    b.is_kept_running,
+    b.idle_hours,
+    b.hours_low as train_hours_low,
+    b.hours as train_hours,
+    b.hours_high as train_hours_high,
+    b.setup_hours,
+    b.run_hours_low + b.setup_hours as hours_low,
+    b.run_hours + b.setup_hours as hours,
+    b.run_hours_high + b.setup_hours as hours_high,
+    b.billed_hours,
+    b.billed_idle_hours,
+    case when b.is_spot then greatest(0, b.held_hours - b.billed_hours - b.billed_idle_hours) else 0
+    end as rework_hours,
+    case when b.is_spot then b.held_hours / (b.billed_hours + b.billed_idle_hours) end
+        as spot_hours_ratio,
+    greatest(0, b.held_hours_assumed - b.held_hours) as assumed_hours,
+    b.held_hours_low * b.nodes as machine_hours_low,
+    (
+        greatest(b.held_hours, b.billed_hours + b.billed_idle_hours)
+        + greatest(0, b.held_hours_assumed - b.held_hours)
+    ) * b.nodes as machine_hours,
+    b.held_hours_high * b.nodes as machine_hours_high,
+    b.stored_gb,
     -- What a stop or an interruption must not take away cannot lie on the machine's own disk.
-    is_spot or (starts > 1 and is_kept_stored) as is_disk_apart,
-    stored_gb * (run_hours + setup_hours + idling_hours) / 730 as running_gb_months,
+    b.is_spot or (b.starts > 1 and b.is_kept_stored) as is_disk_apart,
+    (b.run_hours + b.setup_hours + b.idling_hours) / 730 as running_months,
     -- Between the starts of a machine that is ended, the checkpoint is kept elsewhere.
     (
-        stored_gb * keep_days * 24
-        + case when starts > 1 and not is_kept_stored then checkpoint_gb * idle_hours else 0 end
+        b.stored_gb * b.keep_days * 24
+        + case
+            when b.starts > 1 and not b.is_kept_stored then b.checkpoint_gb * b.idle_hours else 0
+        end
     ) / 730 as kept_gb_months,
-    case when starts > 1 and is_kept_stored then stored_gb * idle_hours / 730 else 0 end
+    case when b.starts > 1 and b.is_kept_stored then b.stored_gb * b.idle_hours / 730 else 0 end
         as stopped_gb_months,
-    case stop_rule when 'double_storage' then 2 else 1 end as stopped_price_factor,
-    load_gb * case when is_kept_running or is_kept_stored then 1 else sessions end as ingress_gb,
-    out_gb as egress_gb,
-    case when is_spot then rate_low end as interruptions_per_hour_low,
-    case when is_spot then rate end as interruptions_per_hour,
-    case when is_spot then rate_high end as interruptions_per_hour_high,
-    case when is_spot then checkpoint_interval_hours end as checkpoint_interval_hours,
-    case when is_spot then save_hours end as save_hours,
-    case when is_spot then restart_hours end as restart_hours
-from billed
+    b.load_gb * case when b.is_kept_running or b.is_kept_stored then 1 else b.sessions end
+        as ingress_gb,
+    b.out_gb as egress_gb,
+    t.tiered_egress_usd,
+    case when b.is_spot then b.rate_low end as interruptions_per_hour_low,
+    case when b.is_spot then b.rate end as interruptions_per_hour,
+    case when b.is_spot then b.rate_high end as interruptions_per_hour_high,
+    case when b.is_spot then b.checkpoint_interval_hours end as checkpoint_interval_hours,
+    case when b.is_spot then b.save_hours end as save_hours,
+    case when b.is_spot then b.restart_hours end as restart_hours
+from billed as b
+left join traffic as t
+    on b.job = t.job and b.out_gb = t.out_gb and b.egress_schedule_id = t.schedule_id

@@ -10,10 +10,16 @@ with current as (
             s.storage_usd_per_gb_month
             * case s.storage_price_from when 'offer' then rate.now / s.usd_per_unit else 1 end
                 as storage_usd_per_gb_month,
+            s.stopped_usd_per_gb_month
+            * case s.stopped_price_from when 'offer' then rate.now / s.usd_per_unit else 1 end
+                as stopped_usd_per_gb_month,
             s.kept_usd_per_gb_month
             * case s.kept_price_from when 'offer' then rate.now / s.usd_per_unit else 1 end
                 as kept_usd_per_gb_month,
             s.egress_usd_per_gb * rate.now / s.usd_per_unit as egress_usd_per_gb,
+            s.ingress_usd_per_gb
+            * case s.ingress_price_from when 'offer' then rate.now / s.usd_per_unit else 1 end
+                as ingress_usd_per_gb,
             rate.now as usd_per_unit
         )
     from staging.offer_spans as s

@@ -13,10 +13,13 @@ stated as (
     select
         p.provider,
         p.region,
+        f.product,
         f.from_tier_gb::double as from_tier_gb,
         f.price::double * fx.usd_per_unit
         / case f.unit when 'gib' then 1.073741824 else 1 end as usd_per_gb,
-        case when f.region = p.region then 1 else 2 end as preference
+        case when f.region = p.region then 1 else 2 end as preference,
+        f.source_url,
+        f.observed_at::date::varchar as seen
     from places as p
     inner join staging.fees as f
         on p.provider = f.provider and f.region in (p.region, 'global')
@@ -26,9 +29,12 @@ stated as (
     select
         p.provider,
         p.region,
+        coalesce(t.region_like, '') as product,
         coalesce(t.from_tier_gb, 0) as from_tier_gb,
         t."value"::double * fx.usd_per_unit as usd_per_gb,
-        case when t.region_like is not null then 3 else 4 end as preference
+        case when t.region_like is not null then 3 else 4 end as preference,
+        t.source_url,
+        t.source_date as seen
     from places as p
     inner join seeds.provider_terms as t
         on p.provider = t.provider and (t.region_like is null or p.region like t.region_like)
@@ -38,14 +44,27 @@ stated as (
         and t.sku_like is null and t.tier is null and t.market is null
 ),
 
+ranked as (
+    select *, max(usd_per_gb) over (partition by provider, region, preference, product) as dearest
+    from stated
+),
+
+-- One product with all its tiers.
 best as (
     select *
-    from stated
-    qualify dense_rank() over (partition by provider, region order by preference) = 1
+    from ranked
+    qualify
+        dense_rank() over (
+            partition by provider, region order by preference, dearest desc, product
+        ) = 1
 ),
 
 free as (
-    select provider, max("value"::double) as free_gb_per_month
+    select
+        provider,
+        max("value"::double) as free_gb_per_month,
+        max_by(source_url, "value"::double) as source_url,
+        max_by(source_date, "value"::double) as source_date
     from seeds.provider_terms
     where
         term = 'egress_free_gb_per_month' and status = 'adopted'
@@ -58,33 +77,54 @@ tiers as (
         provider,
         region,
         from_tier_gb,
-        max(usd_per_gb) as usd_per_gb,
-        case when min(preference) <= 2 then 'price list' else 'terms' end as price_from
+        usd_per_gb,
+        case when preference <= 2 then product else 'egress_price_per_gb' end as product,
+        source_url,
+        seen,
+        1e15 as end_gb
     from best
-    group by provider, region, from_tier_gb
     union all
     -- An allowance without a stated price beyond it: known up to there.
-    select p.provider, p.region, 0 as from_tier_gb, 0 as usd_per_gb, 'terms' as price_from
+    select
+        p.provider,
+        p.region,
+        0 as from_tier_gb,
+        0 as usd_per_gb,
+        'egress_free_gb_per_month' as product,
+        free.source_url,
+        free.source_date as seen,
+        free.free_gb_per_month as end_gb
     from places as p
     inner join free using (provider)
     where not exists (
         from best where best.provider = p.provider and best.region = p.region
     )
+),
+
+bounded as (
+    select
+        tiers.provider,
+        tiers.region,
+        tiers.from_tier_gb,
+        lead(tiers.from_tier_gb, 1, tiers.end_gb) over (
+            partition by tiers.provider, tiers.region order by tiers.from_tier_gb
+        ) as to_tier_gb,
+        tiers.usd_per_gb,
+        coalesce(free.free_gb_per_month, 0) as free_gb_per_month,
+        tiers.product,
+        tiers.source_url,
+        tiers.seen
+    from tiers
+    left join free using (provider)
 )
 
 select
-    tiers.provider,
-    tiers.region,
-    tiers.from_tier_gb,
-    lead(
-        tiers.from_tier_gb, 1,
-        case when priced.provider is null then free.free_gb_per_month else 1e15 end
-    ) over (partition by tiers.provider, tiers.region order by tiers.from_tier_gb)
-        as to_tier_gb,
-    tiers.usd_per_gb,
-    tiers.price_from,
-    coalesce(free.free_gb_per_month, 0) as free_gb_per_month,
-    hash(tiers.provider, tiers.region) as place_id
-from tiers
-left join free using (provider)
-left join (select distinct provider, region from best) as priced using (provider, region)
+    *,
+    -- Places with the same tiers bill the same for the same result.
+    hash(
+        list(row(from_tier_gb, to_tier_gb, usd_per_gb, free_gb_per_month)) over (
+            partition by provider, region order by from_tier_gb
+            rows between unbounded preceding and unbounded following
+        )
+    ) as schedule_id
+from bounded

@@ -15,7 +15,8 @@ select
     c.unit,
     c.currency,
     c.observed_at as valid_from,
-    s.last_ok_at as observed_at
+    s.last_ok_at as observed_at,
+    s.source_url
 from ledger.fee_changes as c
 inner join staging.scopes as s using (provider, scope)
 qualify

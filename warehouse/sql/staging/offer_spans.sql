@@ -57,43 +57,48 @@ select
     t.commitment_required,
     t.stop_behaviour,
     t.storage_survives_stop,
+    -- A price is from the offer itself, from a list (staging.storage_prices: the purpose names it)
+    -- or from a term, whose name is told.
     coalesce(
         s.storage_price_per_gb_month::double * r.usd_per_unit,
-        here.usd_per_gb_month,
-        anywhere.usd_per_gb_month,
-        t.storage_price_per_gb_month * storage_fx.usd_per_unit
+        work.usd_per_gb_month,
+        t.storage_term_usd
     ) as storage_usd_per_gb_month,
     case
         when s.storage_price_per_gb_month is not null then 'offer'
-        when coalesce(here.usd_per_gb_month, anywhere.usd_per_gb_month) is not null
-            then 'price list'
-        when t.storage_price_per_gb_month is not null then 'terms'
+        when work.usd_per_gb_month is not null then work.purpose
+        when t.storage_term_usd is not null then 'storage_price_per_gb_month'
     end as storage_price_from,
+    -- The disk of a stopped machine: its own price, else that of a running one, once or twice.
+    coalesce(
+        t.stopped_term_usd,
+        storage_usd_per_gb_month * case t.stop_behaviour when 'double_storage' then 2 else 1 end
+    ) as stopped_usd_per_gb_month,
+    case
+        when t.stopped_term_usd is not null then 'stopped_storage_price_per_gb_month'
+        else storage_price_from
+    end as stopped_price_from,
     -- Data that are only kept lie where it is cheapest: bucket, network volume or stopped disk.
     least(
-        coalesce(here.cheapest_usd_per_gb_month, anywhere.cheapest_usd_per_gb_month),
-        t.kept_storage_price_per_gb_month * kept_fx.usd_per_unit,
-        coalesce(
-            t.stopped_storage_price_per_gb_month * stopped_fx.usd_per_unit,
-            storage_usd_per_gb_month
-        )
+        keep.usd_per_gb_month,
+        t.kept_term_usd,
+        coalesce(t.stopped_term_usd, storage_usd_per_gb_month)
     ) as kept_usd_per_gb_month,
     case kept_usd_per_gb_month
-        when coalesce(here.cheapest_usd_per_gb_month, anywhere.cheapest_usd_per_gb_month)
-            then 'price list'
-        when t.kept_storage_price_per_gb_month * kept_fx.usd_per_unit then 'kept terms'
-        when t.stopped_storage_price_per_gb_month * stopped_fx.usd_per_unit then 'stopped terms'
+        when keep.usd_per_gb_month then keep.purpose
+        when t.kept_term_usd then t.kept_term
+        when t.stopped_term_usd then 'stopped_storage_price_per_gb_month'
         when storage_usd_per_gb_month then storage_price_from
     end as kept_price_from,
     greatest(o.local_disk_gib::double * 1.073741824, t.included_disk_gb) as included_disk_gb,
-    t.stopped_storage_price_per_gb_month * stopped_fx.usd_per_unit
-        as stopped_storage_usd_per_gb_month,
     s.egress_price_per_gb::double * r.usd_per_unit as egress_usd_per_gb,
     t.egress_free_gb_per_month,
-    coalesce(
-        s.ingress_price_per_gb::double * r.usd_per_unit,
-        t.ingress_price_per_gb * ingress_fx.usd_per_unit
-    ) as ingress_usd_per_gb,
+    coalesce(s.ingress_price_per_gb::double * r.usd_per_unit, t.ingress_term_usd)
+        as ingress_usd_per_gb,
+    case
+        when s.ingress_price_per_gb is not null then 'offer'
+        when t.ingress_term_usd is not null then 'ingress_price_per_gb'
+    end as ingress_price_from,
     s.interruption_rate_monthly::double as interruption_rate_monthly,
     t.spot_notice_seconds,
     t.spot_max_lifetime_hours,
@@ -111,16 +116,16 @@ select
         as observed_at,
     s.is_baseline,
     coalesce(c.source_url, p.pricing_url) as source_url,
-    -- Offers that differ in prices alone are billed for the same hours: see offer_classes.
+    -- Offers that differ in hourly prices alone are billed for the same hours: see offer_classes.
     hash(
         o.gpu, o.gpu_count, o.market = 'spot', coalesce(prior.provider, '*'),
         coalesce(s.billing_increment_seconds, t.billing_increment_seconds),
         coalesce(s.billing_minimum_seconds, t.billing_minimum_seconds), t.minimum_applies,
         t.minimum_rental_hours, t.stop_behaviour, t.storage_survives_stop,
-        t.spot_max_lifetime_hours
+        t.spot_max_lifetime_hours, traffic.schedule_id
     ) as class_id,
     coalesce(prior.provider, '*') as spot_prior,
-    hash(o.provider, o.region) as place_id
+    traffic.schedule_id as egress_schedule_id
 from staging.price_spans as s
 inner join rated as r using (offer_id, valid_from)
 inner join staging.offers as o using (offer_id)
@@ -129,14 +134,18 @@ left join staging.offer_terms as t using (offer_id)
 left join seeds.gpus as g on o.gpu = g.gpu
 left join seeds.spot_priors as prior on o.provider = prior.provider
 left join seeds.providers as p on s.provider = p.provider
-left join staging.storage_prices as here on o.provider = here.provider and o.region = here.region
-left join staging.storage_prices as anywhere
-    on o.provider = anywhere.provider and anywhere.region = 'global'
-left join staging.fx_latest as storage_fx
-    on storage_fx.currency = coalesce(t.storage_currency, 'USD')
-left join staging.fx_latest as kept_fx
-    on kept_fx.currency = coalesce(t.kept_storage_currency, 'USD')
-left join staging.fx_latest as stopped_fx
-    on stopped_fx.currency = coalesce(t.stopped_storage_currency, 'USD')
-left join staging.fx_latest as ingress_fx
-    on ingress_fx.currency = coalesce(t.ingress_currency, 'USD')
+left join staging.storage_prices as work
+    on
+        o.provider = work.provider
+        and o.region = work.region
+        and work.purpose = 'work'
+left join staging.storage_prices as keep
+    on
+        o.provider = keep.provider
+        and o.region = keep.region
+        and keep.purpose = 'keep'
+left join (select distinct provider, region, schedule_id from staging.egress_tiers) as traffic
+    on
+        o.provider = traffic.provider
+        and o.region = traffic.region
+        and s.egress_price_per_gb is null

@@ -1,13 +1,20 @@
--- The cheapest disk to work on, and the cheapest place to keep data, per provider and region.
--- grain: provider, region
+-- The cheapest disk to work on, and the cheapest place to keep data, in each provider's region.
+-- grain: provider, region, purpose
 -- units: USD per GB and month
 -- kept: table
-with disks as (
+-- A region's own price list before the provider's global one.
+with places as (
+    select distinct provider, region
+    from staging.offers
+),
+
+disks as (
     select
         f.provider,
-        f.region,
+        f.region as list_region,
         f.product,
         f.fee_kind,
+        f.source_url,
         f.observed_at,
         f.price::double * fx.usd_per_unit
         * case f.unit when 'gib_month' then 1 / 1.073741824 else 1 end as usd_per_gb_month
@@ -22,16 +29,31 @@ with disks as (
         row_number() over (
             partition by f.provider, f.region, f.fee_kind, f.product order by f.from_tier_gb
         ) = 1
+),
+
+-- A disk is what a machine works on; what is only kept may lie in a bucket.
+suited as (
+    select 'work' as purpose, * exclude (fee_kind)
+    from disks
+    where fee_kind <> 'object_storage'
+    union all
+    select 'keep' as purpose, * exclude (fee_kind)
+    from disks
+    where fee_kind <> 'local_storage'
 )
 
 select
-    provider,
-    region,
-    -- A disk is what a machine works on; what is only kept may lie in a bucket.
-    min(usd_per_gb_month) filter (fee_kind <> 'object_storage') as usd_per_gb_month,
-    min_by(product, usd_per_gb_month) filter (fee_kind <> 'object_storage') as product,
-    min(usd_per_gb_month) filter (fee_kind <> 'local_storage') as cheapest_usd_per_gb_month,
-    min_by(product, usd_per_gb_month) filter (fee_kind <> 'local_storage') as cheapest_product,
-    max(observed_at) as observed_at
-from disks
-group by provider, region
+    s.provider,
+    p.region,
+    s.purpose,
+    s.product,
+    s.usd_per_gb_month,
+    s.source_url,
+    s.observed_at
+from places as p
+inner join suited as s on p.provider = s.provider and s.list_region in (p.region, 'global')
+qualify
+    row_number() over (
+        partition by s.provider, p.region, s.purpose
+        order by s.list_region = 'global', s.usd_per_gb_month, s.product
+    ) = 1

@@ -471,6 +471,9 @@ def sql(query: str, data: Path, form: str) -> None:
 @click.option("--seq-len", type=int, help="Sequence length of a training step.")
 @click.option("--lora-rank", type=int)
 @click.option("--lora-targets", help="all-linear, attention, or module names.")
+@click.option("--quant", help="Of frozen weights: none, nf4, nf4-dq, int8, gptq-int4.")
+@click.option("--optimizer", help="adamw, adamw8bit, paged_adamw8bit, adafactor, sgd, …")
+@click.option("--framework", help="Whose defaults hold.")
 @click.option("--dataset-gb", type=float, help="Data to load.")
 @click.option("--keep-days", type=float, help="Days that data and checkpoints are kept after.")
 @click.option("--sessions", type=int, help="Starts; fine-tuning is stop-and-go.")
@@ -540,9 +543,12 @@ def build_job(
 
     Raises:
         UsageError: an unknown model or job, or amounts that make no job.
+        SizingError: an unknown framework, optimizer or quantisation, or one that does not go with
+            the method.
     """
     from flows.jobs import find_job, find_model, make_job, read_config
     from flows.refresh import UsageError, load_models
+    from warehouse.sizing.plans import read_job
 
     base = dict(find_job(name))
     if all(value is None for value in stated.values()):
@@ -559,7 +565,9 @@ def build_job(
     if is_default and stated.get("method") is not None and stated["method"] != base["method"]:
         # The default job's quantisation, rank and framework belong to its method.
         base |= method_defaults(stated["method"], base["model"])
-    return make_job(stated, base), models
+    job = make_job(stated, base)
+    read_job(job, models)
+    return job, models
 
 
 def method_defaults(method: str, model: str) -> dict[str, str]:
@@ -587,7 +595,9 @@ def method_defaults(method: str, model: str) -> dict[str, str]:
 @click.option("--lora-rank", type=int)
 @click.option("--lora-targets", help="all-linear, attention, or module names.")
 @click.option("--adapter-dtype", help="bf16, fp16 or fp32.")
-@click.option("--weight-dtype", help="bf16, fp16 or fp32.")
+@click.option(
+    "--weight-dtype", help="bf16, fp16 or fp32; by default bf16, and fp16 on cards without it."
+)
 @click.option("--quant", help="none, nf4, nf4-dq, int8, gptq-int4.")
 @click.option("--optimizer", help="adamw, adamw8bit, adafactor, sgd, …")
 @click.option("--grad-checkpointing", help="none, selective or full.")
@@ -625,7 +635,9 @@ def size(
     spec = read_config(config) if config is not None else models[find_model(str(model), models)]
     card = find_card(gpu, load_cards()) if gpu is not None else None
     setup = build_setup(framework, method, stated)
-    result = describe_size(spec, setup, card, [card] if card else ())
+    result = describe_size(
+        spec, setup, card, [card] if card else (), is_dtype_asked=stated["weight_dtype"] is not None
+    )
     if form == "table":
         print_size(result)
     else:

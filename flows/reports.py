@@ -163,7 +163,12 @@ def print_costs(
     if form != "table":
         print_rows(rows, form)
         return
-    click.echo(f"{describe(job)}: {total} offers can run it, cheapest first (likely, low – high)")
+    frozen = "" if rows[0]["quant"] in (None, "none") else f", frozen weights in {rows[0]['quant']}"
+    click.echo(
+        f"{describe(job)}: {total} offers can run it, cheapest first (likely, low – high)\n"
+        f"{rows[0]['framework']} defaults, {rows[0]['optimizer']}{frozen}; in BF16, unless FP16 is"
+        " named (cards without BF16)"
+    )
     print_rows(
         [
             row
@@ -171,7 +176,8 @@ def print_costs(
                 "cost": usd(row["cost_usd"]),
                 "band": f"{usd(row['cost_usd_low'])} – {usd(row['cost_usd_high'])}",
                 "machine": (f"{row['nodes']} × " if row["nodes"] > 1 else "")
-                + f"{row['gpu_count']:g} × {row['gpu']}",
+                + f"{row['gpu_count']:g} × {row['gpu']}"
+                + ("" if row["weight_dtype"] == "bf16" else f" {row['weight_dtype'].upper()}"),
                 "time": f"{row['hours']:.1f} h",
                 "in_time": f"{row.get('finish_probability', 0):.0%}",
                 "where": " ".join(filter(None, [row["sku"], row["region"], row["tier"]])),
@@ -243,7 +249,8 @@ def print_size(result: dict[str, Any]) -> None:
         f"{result['model']}, {result['method']} ({result['framework']} defaults),"
         f" {trained} trained;"
         f" {result['micro_batch']} × {result['seq_len']} tokens on {result['gpus']} GPU,"
-        f" checkpointing {result['grad_checkpointing']}, {result['optimizer']}\n"
+        f" checkpointing {result['grad_checkpointing']}, {result['optimizer']},"
+        f" {result['weight_dtype']}\n"
     )
     phases = [{"phase": name} | terms for name, terms in result["phases_gib"].items()]
     terms = [t for t in phases[0] if t != "phase" and any(row[t] > 0 for row in phases)]
@@ -281,6 +288,7 @@ def print_size(result: dict[str, Any]) -> None:
             "gpu": "GPU",
             "usable_gib": "usable GiB",
             "gpus": "n",
+            "weight_dtype": "precision",
             "sharding": "sharding",
             "grad_checkpointing": "checkpointing",
             "needed_gib": "needs GiB",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from flows.refresh import UsageError, load_cards, load_models
 from warehouse.sizing.bulk import size_rows
-from warehouse.sizing.fit import Fit, fit_cards
+from warehouse.sizing.fit import Fit, default_dtype, fit_cards
 from warehouse.sizing.memory import GIB, TERMS, Estimate, estimate
 from warehouse.sizing.model import ModelSpec
 from warehouse.sizing.plans import SAFETY_LEVEL, needed_gib
@@ -32,7 +32,12 @@ def build_setup(framework: str, method: str, stated: Mapping[str, Any]) -> Setup
 
 
 def describe(
-    model: ModelSpec, setup: Setup, gpu: str | None, cards: Sequence[str] = ()
+    model: ModelSpec,
+    setup: Setup,
+    gpu: str | None,
+    cards: Sequence[str] = (),
+    *,
+    is_dtype_asked: bool = True,
 ) -> dict[str, Any]:
     """Size one job: its memory by term and phase, and every card with the reason for or against.
 
@@ -41,13 +46,18 @@ def describe(
         setup: how.
         gpu: the card whose overhead counts in the breakdown; a typical one when None.
         cards: names of the cards to try; all when empty.
+        is_dtype_asked: a card without the set-up's BF16 is refused; else it takes FP16.
 
     Raises:
         SizingError: the set-up does not suit the model.
     """
-    sized = estimate(model, setup, gpu)
     known = load_cards()
-    fits = fit_cards(model, setup, [known[name] for name in (cards or known)])
+    fits = fit_cards(
+        model, setup, [known[name] for name in (cards or known)], is_dtype_asked=is_dtype_asked
+    )
+    if gpu is not None and not is_dtype_asked:
+        setup = default_dtype(setup, known[gpu])
+    sized = estimate(model, setup, gpu)
     smallest = next((f for f in fits if f.gpus), None)
     return {
         "model": model.hf_id,
@@ -61,6 +71,7 @@ def describe(
         "sharding": setup.sharding,
         "grad_checkpointing": setup.grad_checkpointing,
         "optimizer": setup.optimizer,
+        "weight_dtype": setup.weight_dtype,
         "quant": setup.quant,
         "peak_phase": sized.peak_phase,
         "peaks_gib": peaks(sized),
@@ -92,6 +103,7 @@ def fit_row(fit: Fit) -> dict[str, Any]:
         "gpu": fit.gpu,
         "usable_gib": fit.usable_gib,
         "gpus": fit.gpus,
+        "weight_dtype": layout.weight_dtype if layout else None,
         "sharding": layout.sharding if layout else None,
         "grad_checkpointing": layout.grad_checkpointing if layout else None,
         "needed_gib": None if fit.needed_gib is None else round(fit.needed_gib, 2),

@@ -301,8 +301,38 @@ def test_size_names_the_peak_and_the_smallest_card(filled: Path) -> None:
     )[0]
     assert result["smallest"]["gpus"] >= 1
     refused = {row["gpu"]: row["reason"] for row in result["cards"] if row["reason"]}
-    assert "no BF16" in refused["T4-16GB"]
     assert "GiB per GPU" in refused["RTX-4090-24GB"]
+
+
+def test_a_card_without_bf16_takes_fp16_unless_bf16_is_asked_for(filled: Path) -> None:
+    def sized(*more: str) -> dict[str, Any]:
+        text = ok("size", "--model", "Llama-3.1-8B", "--gpu", "T4-16GB", "--format", "json", *more)
+        result: dict[str, Any] = json.loads(text)[0]
+        return result
+
+    card = sized()["cards"][0]
+    assert (card["weight_dtype"], card["reason"]) == ("fp16", None)
+    assert "no BF16" in sized("--weight-dtype", "bf16")["cards"][0]["reason"]
+    # The bill goes by the same rule, and shows it.
+    rows = json.loads(ok("cost", "--format", "json", data=filled))
+    dtypes = {(row["gpu"].partition("-")[0], row["weight_dtype"]) for row in rows}
+    assert {("V100", "fp16"), ("A100", "bf16")} <= dtypes
+    assert ("V100", "bf16") not in dtypes
+    lines = ok("cost", "--gpu", "V100", data=filled).splitlines()[3:]
+    assert lines
+    assert all(" FP16 " in line for line in lines)
+
+
+def test_how_a_job_is_trained_can_be_chosen_and_is_shown(filled: Path) -> None:
+    job = ("cost", "--model", "Llama-3.1-8B", "--method", "full", "--tokens", "1e9")
+    needs = {}
+    for optimizer in ("adamw", "adamw8bit"):
+        job += ("--framework", "torchtune", "--optimizer", optimizer)
+        assert f"torchtune defaults, {optimizer}" in ok(*job, data=filled)
+        rows = json.loads(ok(*job, "--format", "json", data=filled))
+        needs[optimizer] = min(r["vram_needed_gib"] * r["gpu_count"] * r["nodes"] for r in rows)
+        assert {r["optimizer"] for r in rows} == {optimizer}
+    assert needs["adamw8bit"] < needs["adamw"]
 
 
 def test_size_in_bulk_keeps_going_past_bad_rows(tmp_path: Path) -> None:
@@ -327,6 +357,9 @@ def test_size_in_bulk_keeps_going_past_bad_rows(tmp_path: Path) -> None:
 
 
 BAD = [
+    (["cost", "--framework", "torchtun"], "did you mean torchtune"),
+    (["cost", "--optimizer", "adamx"], "optimizer 'adamx' is not one of"),
+    (["cost", "--method", "full", "--quant", "nf4"], "nf4 weights cannot be trained in full"),
     (["cost", "--model", "Lama-3.1-8B"], "did you mean meta-llama/Llama-3.1-8B"),
     (["cost", "--job", "no-such-job"], "unknown job"),
     (["cost", "--model", "Qwen2.5-7B", "--tokens", "-5"], "must be above 0"),

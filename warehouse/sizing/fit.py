@@ -14,7 +14,7 @@ from warehouse.sizing.card import Card
 from warehouse.sizing.errors import SizingError
 from warehouse.sizing.memory import Estimate, estimate
 from warehouse.sizing.model import ModelSpec
-from warehouse.sizing.plans import needed_gib
+from warehouse.sizing.plans import dtype_for, needed_gib
 from warehouse.sizing.setup import Setup, check_precision
 
 COUNTS: Final = (1, 2, 4, 8)
@@ -55,7 +55,7 @@ class Fit:
 
 
 def fit_cards(
-    model: ModelSpec, setup: Setup, cards: Iterable[Card], *, fixed_layout: bool = False
+    model: ModelSpec, setup: Setup, cards: Iterable[Card], *, is_dtype_asked: bool = True
 ) -> list[Fit]:
     """Fit a job on every card, the smallest total memory first, cards that cannot last.
 
@@ -63,10 +63,11 @@ def fit_cards(
         model: what is trained.
         setup: how; its GPU count, sharding and checkpointing are where the search starts.
         cards: the cards to try.
-        fixed_layout: keep the set-up's own GPU count, sharding and checkpointing.
+        is_dtype_asked: the user asked for this precision, so a card without it does not fit; else
+            it is a default, and a card without BF16 takes FP16, as in `plans`.
     """
     found = [
-        _fit_card(model, setup, card, fixed_layout=fixed_layout)
+        _fit_card(model, setup if is_dtype_asked else default_dtype(setup, card), card)
         for card in cards
         if card.vram_gib_usable
     ]
@@ -88,7 +89,13 @@ def layouts(setup: Setup) -> Iterator[Setup]:
                 yield setup.but(gpus=gpus, nodes=1, sharding=sharding, grad_checkpointing=kept)
 
 
-def _fit_card(model: ModelSpec, setup: Setup, card: Card, *, fixed_layout: bool) -> Fit:
+def default_dtype(setup: Setup, card: Card) -> Setup:
+    """Return the set-up in the precision that a card takes by default."""
+    dtype = dtype_for(setup, card)
+    return setup if dtype == setup.weight_dtype else setup.but(weight_dtype=dtype)
+
+
+def _fit_card(model: ModelSpec, setup: Setup, card: Card) -> Fit:
     usable = card.vram_gib_usable or 0.0
     refusal = check_precision(
         setup,
@@ -99,9 +106,8 @@ def _fit_card(model: ModelSpec, setup: Setup, card: Card, *, fixed_layout: bool)
     )
     if refusal:
         return Fit(card.gpu, usable, reason=refusal)
-    tried = [setup] if fixed_layout else list(layouts(setup))
     closest: Estimate | None = None
-    for candidate in tried:
+    for candidate in layouts(setup):
         sized = estimate(model, candidate, card.gpu)
         if closest is None or needed_gib(sized) < needed_gib(closest):
             closest = sized

@@ -107,7 +107,7 @@ def read_job(row: Mapping[str, object], models: Mapping[str, ModelSpec]) -> Job:
     Samples count as packed: a job's tokens are real tokens.
 
     Raises:
-        SizingError: the model is unknown, or a value is missing or impossible.
+        SizingError: the model or framework is unknown, or a value is missing or impossible.
     """
     name = _text(row, "job")
     model = models.get(_text(row, "model"))
@@ -115,11 +115,7 @@ def read_job(row: Mapping[str, object], models: Mapping[str, ModelSpec]) -> Job:
         raise SizingError(f"{name}: no model {_text(row, 'model')!r} in the models seed")
     method = _text(row, "method") or "lora"
     framework = _text(row, "framework") or "transformers"
-    try:
-        preset = find_preset(framework)
-    except SizingError:
-        preset = find_preset("transformers")
-    chosen = preset_fields(preset, method) | {
+    chosen = preset_fields(find_preset(framework), method) | {
         "framework": framework,
         "weight_dtype": _text(row, "weight_dtype") or "bf16",
         "lora_rank": _whole(row, "lora_rank", _DEFAULT_RANK.get(method, 16)),

@@ -153,6 +153,9 @@ class Fee(Strict):
         None, description="For `disk_month`: the size of the disk that the price buys."
     )
     effective_at: AwareDatetime | None = Field(None, description="Price valid from, when stated.")
+    request: Text | None = Field(
+        None, description="Name of the request whose answer states it, e.g. 'volume_types'."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from selectolax.lexbor import LexborHTMLParser
 
 from scrapers.errors import NotTheFormat, UnknownShape
-from scrapers.offer import Offer, Reject, Row
+from scrapers.offer import Fee, Offer, Reject, Row
 
 Media = Literal["json", "html", "csv", "xml"]
 
@@ -244,6 +244,12 @@ def once_each(rows: Iterable[Row | Reject]) -> Iterator[Row | Reject]:
                 continue
             reasons.add(row.reason)
         yield row
+
+
+def stated_by(request: str, rows: Iterable[Row | Reject]) -> Iterator[Row | Reject]:
+    """Pass rows on, and note on each fee the request whose answer states it."""
+    for row in rows:
+        yield row.model_copy(update={"request": request}) if isinstance(row, Fee) else row
 
 
 def read_table(name: str) -> list[dict[str, str]]:

@@ -327,9 +327,9 @@ def test_how_a_job_is_trained_can_be_chosen_and_is_shown(filled: Path) -> None:
     job = ("cost", "--model", "Llama-3.1-8B", "--method", "full", "--tokens", "1e9")
     needs = {}
     for optimizer in ("adamw", "adamw8bit"):
-        job += ("--framework", "torchtune", "--optimizer", optimizer)
-        assert f"torchtune defaults, {optimizer}" in ok(*job, data=filled)
-        rows = json.loads(ok(*job, "--format", "json", data=filled))
+        asked = (*job, "--framework", "torchtune", "--optimizer", optimizer)
+        assert f"torchtune defaults, {optimizer}" in ok(*asked, data=filled)
+        rows = json.loads(ok(*asked, "--format", "json", data=filled))
         needs[optimizer] = min(r["vram_needed_gib"] * r["gpu_count"] * r["nodes"] for r in rows)
         assert {r["optimizer"] for r in rows} == {optimizer}
     assert needs["adamw8bit"] < needs["adamw"]

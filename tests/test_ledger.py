@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -289,6 +290,20 @@ def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match=r"ledger\.duckdb cannot be read"):
         Ledger(path)
     assert path.read_bytes().startswith(b"not a database")
+
+
+def test_a_file_of_an_older_version_gains_the_columns_that_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.duckdb"
+    with Ledger(path) as ledger:
+        keep(ledger, seen(0, offer(), fees=[fee("0.1", request="disks")]))
+    with duckdb.connect(path) as older:
+        older.execute("alter table fee_changes drop column request")
+    with Ledger(path) as ledger:
+        keep(ledger, seen(1, offer(), fees=[fee("0.2", request="disks")]))
+        rows = ledger.connection.execute(
+            "select price::double, request from ledger.fee_changes order by observed_at"
+        ).fetchall()
+    assert rows == [(0.1, None), (0.2, "disks")]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ def parse_case(case: Path) -> str:
     for scope, pages in by_scope(read_pages(case)).items():
         for item in module.parse(pages):
             kind = type(item).__name__.lower()
+            # The request whose answer states a fee is the fee's source.
+            assert not isinstance(item, Fee) or item.request in module.REQUESTS
             values = {"reason": item.reason} if isinstance(item, Reject) else item.model_dump()
             rows.append({"row": kind, "scope": scope, **values})
     text = io.StringIO()

@@ -299,6 +299,45 @@ def test_every_price_beside_the_hourly_one_names_its_source(filled: Path) -> Non
         assert offers > 5
 
 
+def test_a_listed_price_names_the_page_that_states_it(tmp_path: Path) -> None:
+    def fetched(request: str, page: int) -> dict[str, Any]:
+        return {"provider": "acme", "request": request, "page": page,
+                "url": f"https://acme.example/{request}?page={page}",
+                "fetched_at": WHEN.replace(tzinfo=None)}  # fmt: skip
+
+    fees = [
+        fee("0.1", request="disks"),
+        fee("0.02", kind="object_storage", product="bucket", request="buckets"),
+        fee("0.05", kind="egress", product="traffic", unit="gb"),
+    ]
+    pages = [fetched("disks", 1), fetched("disks", 2), fetched("buckets", 1)]
+    build(tmp_path, seen(3, offer(), fees=fees, fetches=pages, source_url="https://acme.example/"))
+    rows = query(tmp_path, "from marts.price_sources select item, product, source, source_date")
+    day = "2026-01-04"
+    assert sorted(rows) == [
+        ("egress", "traffic", "https://acme.example/", day),
+        ("storage", "disk", "https://acme.example/disks?page=1", day),
+        ("storage kept", "bucket", "https://acme.example/buckets?page=1", day),
+        ("storage stopped", "disk", "https://acme.example/disks?page=1", day),
+    ]
+
+
+def test_traffic_is_billed_by_the_tiers_of_one_product(tmp_path: Path) -> None:
+    traffic = {"kind": "egress", "unit": "gb"}
+    fees = [
+        fee("0.12", product="premium", **traffic),
+        fee("0.08", product="premium", from_tier_gb=Decimal(1000), **traffic),
+        fee("0.01", product="standard", **traffic),
+        fee("0.10", product="standard", from_tier_gb=Decimal(500), **traffic),
+    ]
+    build(tmp_path, seen(0, offer(), fees=fees))
+    tiers = query(
+        tmp_path,
+        "select product, from_tier_gb, usd_per_gb from staging.egress_tiers order by from_tier_gb",
+    )
+    assert tiers == [("premium", 0, 0.12), ("premium", 1000, 0.08)]
+
+
 # --- the bill ---
 
 

@@ -66,6 +66,7 @@ FEE_TERMS: Final = {
     "unit": "varchar",
     "currency": "varchar",
     "effective_at": "timestamp",
+    "request": "varchar",
 }
 _KEY_TYPES: Final = {
     "commitment_months": "integer",
@@ -245,6 +246,7 @@ class Ledger:
         try:
             for table, columns in TABLES.items():
                 self.connection.execute(f"create table if not exists ledger.{table} ({columns})")
+                self._add_columns(table, columns)
         except duckdb.Error as error:
             self.connection.close()
             raise Damaged(f"{path} cannot be used ({str(error).splitlines()[0]})") from error
@@ -259,6 +261,15 @@ class Ledger:
         trace: TracebackType | None,
     ) -> None:
         self.connection.close()
+
+    def _add_columns(self, table: str, columns: str) -> None:
+        """Give a table of an older version the columns that it lacks: NULL in its rows."""
+        self.connection.execute(f"create or replace temp table wanted ({columns})")
+        described = "select column_name, column_type from (describe {})"
+        known = dict(self.connection.execute(described.format(f"ledger.{table}")).fetchall())
+        for name, kind in self.connection.execute(described.format("wanted")).fetchall():
+            if name not in known:
+                self.connection.execute(f'alter table ledger.{table} add column "{name}" {kind}')
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

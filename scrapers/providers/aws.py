@@ -54,6 +54,7 @@ from scrapers.pages import (
     read_table,
     refuse,
     require,
+    stated_by,
 )
 from scrapers.units import HOURS_PER_YEAR, money
 
@@ -513,7 +514,8 @@ def _read_prices(kind: str, scope: str, page: Page) -> Iterator[Row | Reject]:
         else:
             (machines if "instancetype" in cells else fees).append(cells)
     yield from _read_machines(machines, scope)
-    yield from _read_fees(fees, scope, "from" if kind == "data_transfer" else "")
+    side = "from" if kind == "data_transfer" else ""
+    yield from stated_by(page.name, _read_fees(fees, scope, side))
 
 
 # --- spot ---

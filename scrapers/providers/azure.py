@@ -33,7 +33,18 @@ from urllib.parse import urlsplit
 
 from scrapers.errors import UnknownShape
 from scrapers.offer import Fee, Offer, Reject, Row
-from scrapers.pages import Get, Page, Pages, Provider, attempt, pages_of, priced, read_table, refuse
+from scrapers.pages import (
+    Get,
+    Page,
+    Pages,
+    Provider,
+    attempt,
+    pages_of,
+    priced,
+    read_table,
+    refuse,
+    stated_by,
+)
 from scrapers.units import BYTES_PER_GIB, money, number, per_hour_from_years
 
 PROVIDER = Provider(
@@ -311,5 +322,8 @@ def parse(pages: Pages) -> Iterator[Row | Reject]:
     """
     yield from _without_repeats(_read_machines(_items(pages, "vm_prices")))
     disks, traffic = _items(pages, "disk_prices"), _items(pages, "bandwidth_prices")
-    yield from _without_repeats(_read_fees(disks, _is_disk, "1/Month", _disk))
-    yield from _without_repeats(_read_fees(traffic, _is_traffic, "1 GB", _traffic))
+    for request, fees in (
+        ("disk_prices", _read_fees(disks, _is_disk, "1/Month", _disk)),
+        ("bandwidth_prices", _read_fees(traffic, _is_traffic, "1 GB", _traffic)),
+    ):
+        yield from stated_by(request, _without_repeats(fees))

@@ -57,6 +57,7 @@ from scrapers.pages import (
     read_table,
     refuse,
     require,
+    stated_by,
 )
 from scrapers.units import BYTES_PER_GIB, HOURS_PER_MONTH, NANOS_PER_UNIT, money, number
 
@@ -526,13 +527,15 @@ def parse(pages: Pages) -> Iterator[Row | Reject]:
     """
     parts: Found = defaultdict(lambda: defaultdict(set))
     fees: Found = defaultdict(lambda: defaultdict(set))
+    buckets: Found = defaultdict(lambda: defaultdict(set))
     yield from _collect(pages, "skus", "Compute Engine", parts, fees)
-    yield from _collect(pages, "storage_skus", "Cloud Storage", parts, fees)
+    yield from _collect(pages, "storage_skus", "Cloud Storage", parts, buckets)
     stated = {}
     for row in _read_machines_of(parts):
         if isinstance(row, Offer):
             stated[row.key()] = row.price_per_hour
         yield row
-    yield from _read_fees(fees)
+    yield from stated_by("skus", _read_fees(fees))
+    yield from stated_by("storage_skus", _read_fees(buckets))
     for page in pages_of(pages, "accelerator_page"):
         yield from _unless_stated(_read_page(page), stated)

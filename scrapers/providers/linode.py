@@ -26,7 +26,18 @@ from typing import Any, Final
 
 from scrapers.errors import Incomplete, UnknownShape
 from scrapers.offer import Fee, FeeKind, FeeUnit, Offer, Reject, Row
-from scrapers.pages import Get, Page, Pages, Provider, once_each, pages_of, priced, refuse, require
+from scrapers.pages import (
+    Get,
+    Page,
+    Pages,
+    Provider,
+    once_each,
+    pages_of,
+    priced,
+    refuse,
+    require,
+    stated_by,
+)
 from scrapers.units import gib_from_mib, money, number
 
 PROVIDER = Provider(
@@ -82,12 +93,14 @@ def parse(pages: Pages) -> Iterator[Row | Reject]:
     for plan in _listing(pages, "types"):
         yield from once_each(_offers(plan, listed))
     for product in _listing(pages, "volume_types"):
-        yield from once_each(_fees(product, "block_storage", "monthly", "gb_month"))
+        fees = _fees(product, "block_storage", "monthly", "gb_month")
+        yield from stated_by("volume_types", once_each(fees))
     for product in _listing(pages, "transfer_prices"):
         only = None
         if isinstance(product, Mapping) and product.get("id") == "distributed_network_transfer":
             only = distributed
-        yield from once_each(_fees(product, "egress", "hourly", "gb", only))
+        fees = _fees(product, "egress", "hourly", "gb", only)
+        yield from stated_by("transfer_prices", once_each(fees))
 
 
 def _listing(pages: Pages, kind: str) -> list[Any]:

@@ -33,6 +33,7 @@ from scrapers.pages import (
     read_table,
     refuse,
     require,
+    stated_by,
 )
 from scrapers.units import money, number
 
@@ -197,6 +198,7 @@ def parse(pages: Pages) -> Iterator[Row | Reject]:
             if _LICENCE not in str(item.get("displayName")):
                 yield from once_each(_read_gpu_part(item))
         elif (kind := _FEES.get(str(item.get("partNumber")))) is not None:
-            yield from _read_fee(item, kind)
+            yield from stated_by("products", _read_fee(item, kind))
     if _BLOCK_STORAGE in parts and _BLOCK_PERFORMANCE in parts:
-        yield from _read_balanced_volume(parts[_BLOCK_STORAGE], parts[_BLOCK_PERFORMANCE])
+        volume = _read_balanced_volume(parts[_BLOCK_STORAGE], parts[_BLOCK_PERFORMANCE])
+        yield from stated_by("products", volume)

@@ -33,6 +33,7 @@ from scrapers.pages import (
     refuse,
     require,
     scope_of,
+    stated_by,
 )
 from scrapers.units import (
     HOURS_PER_MONTH,
@@ -221,4 +222,4 @@ def parse(pages: Pages) -> Iterator[Row | Reject]:
             raise EmptyReply(f"{request}: no server type at all")
         stock, _ = _merge(pages.get(f"availability-{zone}", ()))
         yield from missing + missing_servers
-        yield from _read_zone(zone, servers, stock, catalog)
+        yield from stated_by("catalog", _read_zone(zone, servers, stock, catalog))

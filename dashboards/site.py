@@ -47,6 +47,8 @@ METHODS: Final = {
 MARKETS: Final = {"on_demand": "on-demand", "spot": "spot"}
 STATES: Final = {
     "ok": "live",
+    "cut short": "live, not all shown",
+    "partly baseline": "partly live",
     "failed": "last attempt failed",
     "held": "held for confirmation",
     "skipped": "skipped",
@@ -291,7 +293,10 @@ def read_health(connection: duckdb.DuckDBPyConnection) -> list[Row]:
             last_error, pricing_url
         from marts.provider_health
         order by
-            list_position(['failed', 'held', 'ok', 'skipped', 'baseline'], health),
+            list_position(
+                ['failed', 'held', 'cut short', 'partly baseline', 'ok', 'skipped', 'baseline'],
+                health
+            ),
             lower(provider_name), provider
         """,
     )

@@ -238,6 +238,24 @@ def test_ages_come_from_the_last_good_answer(tmp_path: Path) -> None:
     assert health == [("failed", "TimedOut: acme.example", 2)]
 
 
+@pytest.mark.parametrize(
+    ("second", "kinds", "health"),
+    [
+        (seen(1, offer("b"), scope="two"), ("live", "live"), "ok"),
+        (seen(1, offer("b"), scope="two", truncated=True), ("live", "live"), "cut short"),
+        (seen(1, offer("b"), scope="two"), ("live", "baseline"), "partly baseline"),
+        (seen(1, offer("b"), scope="two"), ("baseline", "baseline"), "baseline"),
+        (seen(1, scope="two", status="failed", error="x"), ("live", "live"), "failed"),
+        (seen(1, scope="two", status="skipped", error="x"), ("live", "live"), "skipped"),
+    ],
+)
+def test_health_is_the_worst_that_holds_for_any_scope(
+    tmp_path: Path, second: Any, kinds: tuple[str, ...], health: str
+) -> None:
+    build(tmp_path, seen(0, offer("a"), scope="one"), second, kinds=kinds)
+    assert query(tmp_path, "select health from marts.provider_health") == [(health,)]
+
+
 def test_storage_and_traffic_come_from_the_offer_its_region_or_anywhere(tmp_path: Path) -> None:
     build(
         tmp_path,

@@ -10,6 +10,7 @@ with scopes as (
         count(*) filter (last_status = 'held') as scopes_held,
         count(*) filter (last_status = 'skipped') as scopes_skipped,
         count(*) filter (is_truncated) as scopes_truncated,
+        count(*) filter (is_baseline) as scopes_baseline,
         bool_and(is_baseline) as is_baseline,
         max(last_ok_at) as newest_ok_at,
         min(last_ok_at) as oldest_ok_at,
@@ -34,6 +35,8 @@ select
         when scopes.scopes_held > 0 then 'held'
         when scopes.is_baseline then 'baseline'
         when scopes.scopes_skipped > 0 then 'skipped'
+        when scopes.scopes_baseline > 0 then 'partly baseline'
+        when scopes.scopes_truncated > 0 then 'cut short'
         else 'ok'
     end as health,
     scopes.scopes,
@@ -42,6 +45,7 @@ select
     scopes.scopes_held,
     scopes.scopes_skipped,
     scopes.scopes_truncated,
+    scopes.scopes_baseline,
     coalesce(listed.offers, 0) as offers,
     coalesce(listed.offers_unknown_gpu, 0) as offers_unknown_gpu,
     scopes.rejects,

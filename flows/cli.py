@@ -479,6 +479,9 @@ def sql(query: str, data: Path, form: str) -> None:
 @click.option("--sessions", type=int, help="Starts; fine-tuning is stop-and-go.")
 @click.option("--idle-hours", type=float, help="Gap between two sessions.")
 @click.option(
+    "--behind-nat", is_flag=True, default=None, help="No public address: pay the NAT gateway too."
+)
+@click.option(
     "--checkpoint-minutes", type=float, help="Work between saves; Young's optimum if not given."
 )
 @offer_filters

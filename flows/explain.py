@@ -92,6 +92,7 @@ def explain_bill(
     lines += [
         *storage_lines(row, facts, origins),
         *transfer_lines(connection, row, facts, origins),
+        *nat_lines(row, facts, terms),
         line("assumed", assumed(row), row["assumed_usd"]),
         line(
             "likely cost",
@@ -214,6 +215,8 @@ def transfer_lines(
     """Say what is moved, at whose price."""
     for item in ("egress", "ingress"):
         how = f"{row[f'{item}_gb']:.2f} GB"
+        if item == "egress" and row["billed_egress_gb"] < row["egress_gb"]:
+            how += f", {row['billed_egress_gb']:.2f} beyond what the machine's hours include"
         if row[f"{item}_usd"] is None:
             yield line(item, f"{how}, no price stated", None)
             continue
@@ -223,15 +226,30 @@ def transfer_lines(
         yield line(item, how, row[f"{item}_usd"], *seen_at(origins[item]))
 
 
+def nat_lines(
+    row: Mapping[str, Any], facts: Mapping[str, Any], terms: Mapping[str, Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Say what a NAT gateway costs, where there is one."""
+    if not row["behind_nat"]:
+        return
+    how = f"{row['nat_gb']:.2f} GB, {row['nat_hours']:.0f} h of a NAT gateway"
+    if row["nat_usd"] is None:
+        yield line("NAT", f"{how}, no price stated", None)
+        return
+    how += f" x {facts['nat_usd_per_gb']:.4g} USD/GB, {facts['nat_usd_per_hour']:.4g} USD/h"
+    stated = terms["nat_price_per_gb"]
+    yield line("NAT", how, row["nat_usd"], stated["source_url"], stated["source_date"])
+
+
 def tiers(connection: duckdb.DuckDBPyConnection, row: Mapping[str, Any]) -> str:
     """Say what a region's traffic costs, as far as the result reaches."""
     found = connection.execute(
         """
         select free_gb_per_month, from_tier_gb, usd_per_gb from staging.egress_tiers
-        where provider = $provider and region = $region and from_tier_gb < $egress_gb
+        where provider = $provider and region = $region and from_tier_gb < $billed_egress_gb
         order by from_tier_gb
         """,
-        {name: row[name] for name in ("provider", "region", "egress_gb")},
+        {name: row[name] for name in ("provider", "region", "billed_egress_gb")},
     ).fetchall()
     free = f", {found[0][0]:g} GB a month free" if found and found[0][0] else ""
     return free + "".join(f", from {start:g} GB x {price:.4g} USD" for _, start, price in found)

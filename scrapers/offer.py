@@ -100,6 +100,9 @@ class Offer(Strict):
     ingress_price_per_gb: Money | None = Field(
         None, ge=0, description="Download from the internet, when stated per offer."
     )
+    egress_included_gb_per_month: Annotated[Decimal, Field(ge=0, le=10**7)] | None = Field(
+        None, description="Upload that a month of running includes, earned by the hour."
+    )
     is_available: bool | None = Field(
         None, description="Can be started now; None where the source does not say."
     )

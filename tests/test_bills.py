@@ -53,6 +53,7 @@ class Bill:
     ingress: float | None = 0.0
     idle: float = 0.0
     assumed_hours: float = 0.0
+    nat: float | None = 0.0
 
 
 TWO = {"sessions": 2, "idle_hours": 10}  # two starts, ten hours between them
@@ -85,6 +86,14 @@ BILLS = [
     Bill("linode: per hour", "linode", {"region": "us-ord"},
          # 3.2 h are 4 h; 60 x 3.2/730 x 0.10 = 0.0263; 15 GB x 0.005 = 0.075
          compute=8.00, storage=0.0263, egress=0.075, ingress=None),
+    Bill("linode: what the plan includes is earned by the hour", "linode",
+         {"region": "us-ord", "egress_included_gb_per_month": Decimal(730)},
+         # 3.2 h earn 3.2 GB of the 15: 11.8 x 0.005 = 0.059
+         compute=8.00, storage=0.0263, egress=0.059, ingress=None),
+    Bill("linode: a large allowance covers it all", "linode",
+         {"region": "us-ord", "egress_included_gb_per_month": Decimal(16_000)},
+         # 3.2 h of 16,000 GB a month are 70 GB
+         compute=8.00, storage=0.0263, egress=0.0, ingress=None),
     Bill("linode: dearer in Jakarta", "linode", {"region": "id-cgk"},
          # 60 x 3.2/730 x 0.12 = 0.0316; 15 x 0.015 = 0.225
          compute=8.00, storage=0.0316, egress=0.225, ingress=None),
@@ -187,6 +196,15 @@ BILLS = [
          # (10,240 - 100) x 0.09 + 9,760 x 0.085 = 912.60 + 829.60 = 1742.20
          # 20,045 GB x 3.2/730 x 0.08 = 7.0295
          compute=6.40, storage=7.0295, egress=1742.20),
+    Bill("aws: behind a NAT gateway all traffic is paid once more", "aws", job={"behind_nat": True},
+         # 45 GB in and 15 GB out x 0.045 = 2.70; 3.2 h are 4 h x 0.045 = 0.18
+         compute=6.40, storage=0.0210, nat=2.88),
+    Bill("aws: a NAT gateway for every start", "aws",
+         job=TWO | {"behind_nat": True},
+         # 2.70 for traffic; 3.3 h in two starts of 1.65 h are 4 h x 0.045 = 0.18
+         compute=6.60, storage=0.0875, nat=2.88),
+    Bill("vultr: a NAT gateway whose price nobody states", "vultr", job={"behind_nat": True},
+         compute=8.00, storage=None, nat=None),
     Bill("aws: Sydney has its own price", "aws", {"region": "ap-southeast-2"},
          job={"output_gb": 200},
          # 100 x 0.114
@@ -275,6 +293,7 @@ def test_a_bill_worked_out_by_hand(published: Path, bill: Bill) -> None:
         "ingress_usd": bill.ingress,
         "idle_usd": bill.idle,
         "assumed_hours": bill.assumed_hours,
+        "nat_usd": bill.nat,
     }
     for component, expected in stated.items():
         if expected is None:

@@ -148,6 +148,26 @@ def test_a_bill_of_sessions_tells_where_the_data_lay(filled: Path) -> None:
         assert sum(amounts) == pytest.approx(items["likely cost"]["usd"])
 
 
+def test_a_nat_gateway_is_a_line_of_its_own(filled: Path) -> None:
+    def cheapest(*more: str) -> dict[str, Any]:
+        text = ok("cost", "--provider", "aws", "--format", "json", *more, data=filled)
+        row: dict[str, Any] = json.loads(text)[0]
+        return row
+
+    row = cheapest("--behind-nat")
+    assert cheapest()["nat_usd"] == 0
+    # All that comes in and goes out, and the started hours, at the prices of the terms.
+    expected = (row["ingress_gb"] + row["egress_gb"] + row["nat_hours"]) * 0.045
+    assert row["nat_usd"] == pytest.approx(expected)
+    bill = json.loads(
+        ok("cost", "--behind-nat", "--explain", row["offer_id"], "--format", "json", data=filled)
+    )
+    items = {line["item"]: line for line in bill}
+    assert items["NAT"]["usd"] == pytest.approx(expected)
+    assert items["NAT"]["source"].startswith("https://")
+    assert sum(line["usd"] or 0 for line in bill[:-1]) == pytest.approx(row["cost_usd"])
+
+
 def test_a_deadline_counts_the_gaps_between_sessions(filled: Path) -> None:
     job = ("cost", "--sessions", "3", "--idle-hours", "10", "--format", "json")
     rows = json.loads(ok(*job, "--deadline-hours", "22", data=filled))

@@ -44,6 +44,7 @@ OFFER_FACTS: Final = {
     "memory_gib": _MONEY,
     "local_disk_gib": _MONEY,
     "interconnect": "varchar",
+    "egress_included_gb_per_month": _MONEY,
 }
 # What a price change records; any difference is a change.
 OFFER_TERMS: Final = {

@@ -11,8 +11,11 @@ the same hardware, and no rule is stated that ties them) is one `global` row and
 exception. A plan named only in `availability` has no price and is no offer. Nothing starts in a
 region whose status is an outage.
 
-Fees: volumes by their monthly price; traffic beyond the plan's allowance by a price per GB that
-stands in a field called `hourly`. The product for distributed regions is a fee of those regions.
+`transfer` is the plan's allowance in GB for a whole month; it counts by the hours for which the plan
+is active (staff at linode.com/community/questions/22490), pooled over the account.
+
+Fees: volumes by their monthly price; traffic beyond the allowance by a price per GB that stands in a
+field called `hourly`. The product for distributed regions is a fee of those regions.
 """
 
 from __future__ import annotations
@@ -159,6 +162,7 @@ def _offer(plan: Mapping[str, Any], region: str, price: Any, available: bool | N
         local_disk_gib=gib_from_mib(number(plan["disk"])) if plan.get("disk") else None,
         price_per_hour=money(number(price)),
         currency="USD",
+        egress_included_gb_per_month=number(plan["transfer"]) if "transfer" in plan else None,
         is_available=available,
     )
 

@@ -81,6 +81,8 @@ TERMS: Final[Mapping[str, str]] = {
     "egress_price_per_gb": "money",
     "egress_free_gb_per_month": "GB",
     "ingress_price_per_gb": "money",
+    "nat_price_per_gb": "money",
+    "nat_price_per_hour": "money",
     # spot
     "spot_offered": "true|false",
     "spot_notice_seconds": "seconds",

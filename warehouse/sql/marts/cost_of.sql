@@ -13,6 +13,8 @@ with offers as (
         coalesce(o.stopped_usd_per_gb_month, g.storage_guess) as stopped_price,
         coalesce(o.kept_usd_per_gb_month, g.storage_guess) as kept_price,
         coalesce(o.ingress_usd_per_gb, g.ingress_guess) as ingress_price,
+        coalesce(o.nat_usd_per_gb, g.nat_gb_guess) as nat_gb_price,
+        coalesce(o.nat_usd_per_hour, g.nat_hour_guess) as nat_hour_price,
         coalesce(o.included_disk_gb, 0) as own_disk_gb,
         coalesce(o.asked_at, make_timestamp(epoch_us(now()))) as moment,
         staging.is_in_force(o.effective_at, o.expires_at, moment) as is_in_force,
@@ -31,13 +33,14 @@ bills as (
         h.running_months
         * greatest(0, h.stored_gb - case when h.is_disk_apart then 0 else o.own_disk_gb end)
             as disk_gb_months,
-        coalesce(o.egress_usd_per_gb * h.egress_gb, h.tiered_egress_usd) as egress_usd,
+        coalesce(o.egress_usd_per_gb * h.billed_egress_gb, h.tiered_egress_usd) as egress_usd,
         h.ingress_gb * o.ingress_usd_per_gb as ingress_usd,
         disk_gb_months * o.disk_price
         + h.stopped_gb_months * o.stopped_price
         + h.kept_gb_months * o.kept_price
-        + coalesce(egress_usd, h.egress_gb * o.egress_guess)
-        + h.ingress_gb * o.ingress_price as extras_usd,
+        + coalesce(egress_usd, h.billed_egress_gb * o.egress_guess)
+        + h.ingress_gb * o.ingress_price
+        + h.nat_gb * o.nat_gb_price + h.nat_hours * o.nat_hour_price as extras_usd,
         -- Spot that costs no less than the same machine on demand is never worth its stops.
         coalesce(o.share_of_on_demand * h.spot_hours_ratio < 1, true) as is_spot_worth_it
     from offers as o
@@ -55,7 +58,10 @@ stated as (
         case when storage_usd_per_gb_month is null then disk_gb_months else 0 end
         + case when stopped_usd_per_gb_month is null then stopped_gb_months else 0 end
         + case when kept_usd_per_gb_month is null then kept_gb_months else 0 end
-            as unpriced_gb_months
+            as unpriced_gb_months,
+        case
+            when behind_nat then nat_gb * nat_usd_per_gb + nat_hours * nat_usd_per_hour else 0
+        end as nat_usd
     from bills
 )
 
@@ -102,7 +108,8 @@ select
     least(
         cost_usd,
         machine_hours_low * price_usd_per_hour
-        + priced_storage_usd + coalesce(egress_usd, 0) + coalesce(ingress_usd, 0)
+        + priced_storage_usd
+        + coalesce(egress_usd, 0) + coalesce(ingress_usd, 0) + coalesce(nat_usd, 0)
     ) as cost_usd_low,
     cost_usd,
     greatest(cost_usd, machine_hours_high * price_usd_per_hour + extras_usd) as cost_usd_high,
@@ -114,13 +121,16 @@ select
             or unpriced_gb_months < disk_gb_months + stopped_gb_months + kept_gb_months
             then priced_storage_usd
     end as storage_usd,
-    egress_usd + ingress_usd as transfer_usd,
+    egress_usd + ingress_usd + nat_usd as transfer_usd,
     egress_usd,
     ingress_usd,
+    nat_usd,
     assumed_hours * usd_per_hour
     + unpriced_gb_months * storage_guess
-    + case when egress_usd is null then egress_gb * egress_guess else 0 end
-    + case when ingress_usd is null then ingress_gb * ingress_guess else 0 end as assumed_usd,
+    + case when egress_usd is null then billed_egress_gb * egress_guess else 0 end
+    + case when ingress_usd is null then ingress_gb * ingress_guess else 0 end
+    + case when nat_usd is null then nat_gb * nat_gb_price + nat_hours * nat_hour_price else 0 end
+        as assumed_usd,
     assumed_hours,
     is_disk_apart,
     disk_gb_months,
@@ -130,7 +140,11 @@ select
     stopped_usd_per_gb_month,
     kept_usd_per_gb_month,
     egress_gb,
+    billed_egress_gb,
     ingress_gb,
+    behind_nat,
+    nat_gb,
+    nat_hours,
     sessions,
     starts,
     is_kept_running,
@@ -148,6 +162,7 @@ select
             case when unpriced_gb_months > 0 then 'storage price' end,
             case when egress_usd is null then 'egress price' end,
             case when ingress_usd_per_gb is null then 'ingress price' end,
+            case when nat_usd is null then 'NAT price' end,
             case when sessions > 1 and stop_behaviour is null then 'stop behaviour' end,
             case when is_spot and spot_prior = '*' then 'interruption rate' end
         ],

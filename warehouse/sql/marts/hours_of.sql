@@ -30,6 +30,7 @@ with work as (
         j.keep_days,
         j.idle_hours * (j.sessions - 1) as idle_hours,
         j.checkpoint_minutes / 60 as checkpoint_hours,
+        j.behind_nat,
         -- Boot and image, then data and base weights over a 1 Gbit/s line.
         0.1 as boot_hours,
         (j.dataset_gb + p.weights_download_gib * 1.073741824) / 0.125 / 3600 as fetch_hours,
@@ -76,7 +77,8 @@ ruled as (
             c.storage_survives_stop and c.stop_behaviour in ('storage_only', 'double_storage'),
             false
         ) as is_kept_stored,
-        c.egress_schedule_id
+        c.egress_schedule_id,
+        c.egress_included_gb_per_month
     from work as w
     inner join staging.offer_classes as c on w.gpu = c.gpu and w.gpu_count = c.gpu_count
     inner join seeds.spot_priors as r on c.spot_prior = r.provider
@@ -215,26 +217,38 @@ billed as (
     )
 ),
 
--- What the result costs on its way out, by the tiers of each schedule.
+-- What moves: the result out, beyond what the machine's own allowance earned by the hour.
+moved as (
+    select
+        *,
+        (run_hours + setup_hours + idling_hours) / 730 as running_months,
+        load_gb * case when is_kept_running or is_kept_stored then 1 else sessions end
+            as ingress_gb,
+        greatest(0, out_gb - coalesce(egress_included_gb_per_month, 0) * running_months * nodes)
+            as billed_egress_gb
+    from billed
+),
+
+-- What that costs by the tiers of each schedule.
 traffic as (
     select
-        w.job,
-        w.out_gb,
-        t.schedule_id,
+        m.job,
+        m.class_id,
         -- Beyond the last tier that is stated, the price is not known.
-        case when w.out_gb <= max(t.to_tier_gb) then sum(
+        case when any_value(m.billed_egress_gb) <= max(t.to_tier_gb) then sum(
             greatest(
                 0,
-                least(w.out_gb, t.to_tier_gb) - greatest(t.from_tier_gb, t.free_gb_per_month)
+                least(m.billed_egress_gb, t.to_tier_gb)
+                - greatest(t.from_tier_gb, t.free_gb_per_month)
             )
             * t.usd_per_gb
         ) end as tiered_egress_usd
-    from (select distinct job, out_gb from work) as w
-    cross join (
+    from moved as m
+    inner join (
         select distinct schedule_id, from_tier_gb, to_tier_gb, usd_per_gb, free_gb_per_month
         from staging.egress_tiers
-    ) as t
-    group by w.job, w.out_gb, t.schedule_id
+    ) as t on m.egress_schedule_id = t.schedule_id
+    group by m.job, m.class_id
 )
 
 select
@@ -284,7 +298,7 @@ select
     b.stored_gb,
     -- What a stop or an interruption must not take away cannot lie on the machine's own disk.
     b.is_spot or (b.starts > 1 and b.is_kept_stored) as is_disk_apart,
-    (b.run_hours + b.setup_hours + b.idling_hours) / 730 as running_months,
+    b.running_months,
     -- Between the starts of a machine that is ended, the checkpoint is kept elsewhere.
     (
         b.stored_gb * b.keep_days * 24
@@ -294,16 +308,25 @@ select
     ) / 730 as kept_gb_months,
     case when b.starts > 1 and b.is_kept_stored then b.stored_gb * b.idle_hours / 730 else 0 end
         as stopped_gb_months,
-    b.load_gb * case when b.is_kept_running or b.is_kept_stored then 1 else b.sessions end
-        as ingress_gb,
+    b.ingress_gb,
     b.out_gb as egress_gb,
+    b.billed_egress_gb,
     t.tiered_egress_usd,
+    -- Behind a NAT gateway all traffic is paid once more, and the gateway by the started hour.
+    b.behind_nat,
+    case when b.behind_nat then b.ingress_gb + b.out_gb else 0 end as nat_gb,
+    case
+        when b.behind_nat
+            then marts.billed_hours(
+                b.run_hours + b.setup_hours + b.idling_hours, b.starts, 0, 3600
+            )
+        else 0
+    end as nat_hours,
     case when b.is_spot then b.rate_low end as interruptions_per_hour_low,
     case when b.is_spot then b.rate end as interruptions_per_hour,
     case when b.is_spot then b.rate_high end as interruptions_per_hour_high,
     case when b.is_spot then b.checkpoint_interval_hours end as checkpoint_interval_hours,
     case when b.is_spot then b.save_hours end as save_hours,
     case when b.is_spot then b.restart_hours end as restart_hours
-from billed as b
-left join traffic as t
-    on b.job = t.job and b.out_gb = t.out_gb and b.egress_schedule_id = t.schedule_id
+from moved as b
+left join traffic as t using (job, class_id)

@@ -20,6 +20,7 @@ select
     coalesce(sessions::integer, 1) as sessions,
     coalesce(idle_hours::double, 0) as idle_hours,
     checkpoint_minutes::double as checkpoint_minutes,
+    coalesce(behind_nat::boolean, false) as behind_nat,
     note,
     source
 from temp.raw_jobs

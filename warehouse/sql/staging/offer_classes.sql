@@ -15,7 +15,8 @@ select
     any_value(stop_behaviour) as stop_behaviour,
     any_value(storage_survives_stop) as storage_survives_stop,
     any_value(spot_max_lifetime_hours) as spot_max_lifetime_hours,
-    any_value(egress_schedule_id) as egress_schedule_id
+    any_value(egress_schedule_id) as egress_schedule_id,
+    any_value(egress_included_gb_per_month) as egress_included_gb_per_month
 from staging.offer_spans
 where gpu is not null
 group by class_id

@@ -93,12 +93,15 @@ select
     greatest(o.local_disk_gib::double * 1.073741824, t.included_disk_gb) as included_disk_gb,
     s.egress_price_per_gb::double * r.usd_per_unit as egress_usd_per_gb,
     t.egress_free_gb_per_month,
+    o.egress_included_gb_per_month::double as egress_included_gb_per_month,
     coalesce(s.ingress_price_per_gb::double * r.usd_per_unit, t.ingress_term_usd)
         as ingress_usd_per_gb,
     case
         when s.ingress_price_per_gb is not null then 'offer'
         when t.ingress_term_usd is not null then 'ingress_price_per_gb'
     end as ingress_price_from,
+    t.nat_usd_per_gb,
+    t.nat_usd_per_hour,
     s.interruption_rate_monthly::double as interruption_rate_monthly,
     t.spot_notice_seconds,
     t.spot_max_lifetime_hours,
@@ -122,7 +125,7 @@ select
         coalesce(s.billing_increment_seconds, t.billing_increment_seconds),
         coalesce(s.billing_minimum_seconds, t.billing_minimum_seconds), t.minimum_applies,
         t.minimum_rental_hours, t.stop_behaviour, t.storage_survives_stop,
-        t.spot_max_lifetime_hours, traffic.schedule_id
+        t.spot_max_lifetime_hours, traffic.schedule_id, o.egress_included_gb_per_month
     ) as class_id,
     coalesce(prior.provider, '*') as spot_prior,
     traffic.schedule_id as egress_schedule_id

@@ -34,7 +34,9 @@ select
     min_by(term, usd) filter (
         term in ('network_storage_price_per_gb_month', 'object_storage_price_per_gb_month')
     ) as kept_term,
-    any_value(usd) filter (term = 'ingress_price_per_gb') as ingress_term_usd
+    any_value(usd) filter (term = 'ingress_price_per_gb') as ingress_term_usd,
+    any_value(usd) filter (term = 'nat_price_per_gb') as nat_usd_per_gb,
+    any_value(usd) filter (term = 'nat_price_per_hour') as nat_usd_per_hour
 from (
     select t.*, try_cast(t."value" as double) * fx.usd_per_unit as usd
     from staging.terms_in_force as t

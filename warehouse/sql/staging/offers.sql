@@ -27,6 +27,7 @@ select
     latest.memory_gib,
     latest.local_disk_gib,
     latest.interconnect,
+    latest.egress_included_gb_per_month,
     regions.country,
     regions.city,
     regions.continent,

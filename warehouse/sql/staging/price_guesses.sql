@@ -8,6 +8,8 @@ select
     coalesce(
         quantile_cont(ingress_usd_per_gb, 0.9) filter (ingress_usd_per_gb > 0), 0.01
     ) as ingress_guess,
+    coalesce(quantile_cont(nat_usd_per_gb, 0.9), 0.06) as nat_gb_guess,
+    coalesce(quantile_cont(nat_usd_per_hour, 0.9), 0.06) as nat_hour_guess,
     coalesce(
         (
             select quantile_cont(usd_per_gb, 0.9)
@@ -22,7 +24,9 @@ select
 from (
     select
         max(storage_usd_per_gb_month) as storage_usd_per_gb_month,
-        max(ingress_usd_per_gb) as ingress_usd_per_gb
+        max(ingress_usd_per_gb) as ingress_usd_per_gb,
+        max(nat_usd_per_gb) as nat_usd_per_gb,
+        max(nat_usd_per_hour) as nat_usd_per_hour
     from staging.current_offers
     group by provider
 )

@@ -11,11 +11,11 @@ the same hardware, and no rule is stated that ties them) is one `global` row and
 exception. A plan named only in `availability` has no price and is no offer. Nothing starts in a
 region whose status is an outage.
 
-`transfer` is the plan's allowance in GB for a whole month; it counts by the hours for which the plan
-is active (staff at linode.com/community/questions/22490), pooled over the account.
+`transfer` is the plan's allowance in GB for a whole month; it counts by the hours for which the
+plan is active (staff at linode.com/community/questions/22490), pooled over the account.
 
-Fees: volumes by their monthly price; traffic beyond the allowance by a price per GB that stands in a
-field called `hourly`. The product for distributed regions is a fee of those regions.
+Fees: volumes by their monthly price; traffic beyond the allowance by a price per GB that stands in
+a field called `hourly`. The product for distributed regions is a fee of those regions.
 """
 
 from __future__ import annotations

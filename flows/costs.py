@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -151,8 +151,49 @@ def explain_nothing(connection: duckdb.DuckDBPyConnection, filters: Filters) -> 
         why = common or (f"the largest, {largest}" if largest else some)
         return f"no machine on sale can run the job: {why}"
     if filters != Filters():
-        return f"{fitting} machine types fit the job, but no offer passes the filters"
+        return explain_filters(connection, filters, fitting)
     return "every machine that fits the job is sold out or sold only with a commitment"
+
+
+def explain_filters(connection: duckdb.DuckDBPyConnection, filters: Filters, fitting: int) -> str:
+    """Say in one line which filters leave no offer: a card that is too small, or what to drop."""
+    if filters.gpus:
+        where, values = Filters(gpus=filters.gpus).where()
+        plans = first(
+            connection.execute(
+                f"""
+                select
+                    bool_or(fits),
+                    arg_max(
+                        printf('%g', gpu_count) || ' x ' || gpu || ': ' || reason,
+                        vram_usable_gib * gpu_count
+                    ) filter (not fits)
+                from custom_plans where {where}
+                """,
+                values,
+            )
+        )
+        fits, largest = plans or (None, None)
+        if not fits and largest:
+            return f"no machine with that GPU can run the job: the largest, {largest}"
+    asked = {
+        "--provider": "providers",
+        "--region": "regions",
+        "--country": "countries",
+        "--market": "markets",
+        "--gpu": "gpus",
+        "--max-hours": "max_hours",
+        "--max-age-hours": "max_age_hours",
+        "--needs": "needs",
+    }
+    counts = {}
+    for option, name in asked.items():
+        if (value := getattr(filters, name)) not in ((), None):
+            rest = replace(filters, **{name: () if isinstance(value, tuple) else None})
+            counts[option] = count_ranked(connection, rest)
+    hints = [f"without {option} {n} would" for option, n in counts.items() if n]
+    hint = ", ".join(hints) or "nor with any one of them dropped"
+    return f"{fitting} machine types fit the job, but no offer passes the filters ({hint})"
 
 
 class Rows(list[dict[str, Any]]):

@@ -174,7 +174,9 @@ def explain_filters(connection: duckdb.DuckDBPyConnection, filters: Filters, fit
             )
         )
         fits, largest = plans or (None, None)
-        if not fits and largest:
+        if fits is None:
+            return f"no machine with that GPU is on sale; {fitting} others fit the job"
+        if not fits:
             return f"no machine with that GPU can run the job: the largest, {largest}"
     asked = {
         "--provider": "providers",
@@ -189,8 +191,8 @@ def explain_filters(connection: duckdb.DuckDBPyConnection, filters: Filters, fit
     counts = {}
     for option, name in asked.items():
         if (value := getattr(filters, name)) not in ((), None):
-            rest = replace(filters, **{name: () if isinstance(value, tuple) else None})
-            counts[option] = count_ranked(connection, rest)
+            dropped: dict[str, Any] = {name: () if isinstance(value, tuple) else None}
+            counts[option] = count_ranked(connection, replace(filters, **dropped))
     hints = [f"without {option} {n} would" for option, n in counts.items() if n]
     hint = ", ".join(hints) or "nor with any one of them dropped"
     return f"{fitting} machine types fit the job, but no offer passes the filters ({hint})"

@@ -416,13 +416,14 @@ BAD = [
     (["cost", "--country", "XX"], "unknown country"),
     (["prices", "--region", "us-e"], "unknown region"),
     (["cost", "--max-hours", "0.0001"], "no offer passes the filters (without --max-hours "),
+    (["cost", "--gpu", "MI100-32GB"], "no machine with that GPU is on sale"),
     (
         ["cost", "--max-hours", "0.0001", "--max-age-hours", "0"],
         "(nor with any one of them dropped)",
     ),
     (
-        ["cost", "--model", "Llama-3.1-70B", "--method", "full", "--gpu", "RTX-4090-24GB"],
-        "no machine with that GPU can run the job: the largest, 8 x RTX-4090-24GB: needs",
+        ["cost", "--model", "Llama-3.1-70B", "--method", "full", "--gpu", "L4-24GB"],
+        "no machine with that GPU can run the job: the largest, 8 x L4-24GB: needs",
     ),
     (["cost", "--max-hours", "0.0001", "--format", "json"], "no offer passes the filters"),
     (["cost", "--max-hours", "0.0001", "--format", "csv"], "no offer passes the filters"),

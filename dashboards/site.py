@@ -288,9 +288,9 @@ def read_health(connection: duckdb.DuckDBPyConnection) -> list[Row]:
     return read_rows(
         connection,
         """
-        select provider, provider_name, health, scopes, scopes_ok, scopes_truncated, offers,
-            offers_unknown_gpu, rejects, oldest_ok_at, newest_ok_at, age_hours, last_attempt_at,
-            last_error, pricing_url
+        select provider, provider_name, health, scopes, scopes_ok, scopes_truncated,
+            scopes_baseline, offers, offers_unknown_gpu, rejects, oldest_ok_at, newest_ok_at,
+            age_hours, last_attempt_at, last_error, pricing_url
         from marts.provider_health
         order by
             list_position(

@@ -568,8 +568,11 @@ def build_job(
     if is_default and stated.get("method") is not None and stated["method"] != base["method"]:
         # The default job's quantisation, rank and framework belong to its method.
         base |= method_defaults(stated["method"], base["model"])
+    if stated.get("framework") is not None and stated["framework"] != base["framework"]:
+        # The framework's own choice, where the user states none.
+        base |= {"optimizer": "", "quant": ""}
     job = make_job(stated, base)
-    read_job(job, models)
+    read_job(job, models)  # refuses what no run can be, before any data are opened
     return job, models
 
 

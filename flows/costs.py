@@ -50,7 +50,7 @@ class Filters:
             )
             values["gpus"] = list(self.gpus)
         if self.max_hours is not None:
-            parts.append("hours + idle_hours <= $max_hours")
+            parts.append("elapsed_hours <= $max_hours")
             values["max_hours"] = self.max_hours
         if self.max_age_hours is not None:
             parts.append("age_hours <= $max_age_hours")
@@ -102,6 +102,7 @@ def rank(
     where, values = filters.where()
     result = connection.execute(
         f"""
+        select *, count(*) over (partition by round(cost_usd, 4)) - 1 as ties
         from marts.cost_of('custom_hours', 'staging.current_offers')
         where is_eligible and {where}
         order by cost_usd, cost_usd_high, provider, sku, region, "zone", market, tier, offer_id

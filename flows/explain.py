@@ -16,20 +16,18 @@ from warehouse.ledger import first
 SWANSON = (0.3, 0.4, 0.3)
 
 
-def find_offer(rows: Sequence[Mapping[str, Any]], wanted: str) -> Mapping[str, Any]:
+def find_offer(
+    connection: duckdb.DuckDBPyConnection, rows: Sequence[Mapping[str, Any]], wanted: str
+) -> Mapping[str, Any]:
     """Return the cheapest ranked row that a user means: an offer_id, a SKU, or provider/SKU.
 
     Raises:
-        UsageError: no row, or rows of several providers.
+        UsageError: no such offer, one that cannot run the job or be rented, or several providers'.
     """
-    text = wanted.casefold()
-    found = [
-        row
-        for row in rows
-        if text in (row["sku"].casefold(), f"{row['provider']}/{row['sku']}".casefold())
-        or (len(text) >= 6 and row["offer_id"].startswith(text))
-    ]
+    found = [row for row in rows if is_meant(row, wanted)]
     if not found:
+        if why := why_not(connection, wanted):
+            raise UsageError(why)
         raise UsageError(
             f"no ranked offer {wanted!r}; give an offer_id, a sku or provider/sku as"
             " `tunecost cost --format json` prints them"
@@ -38,6 +36,44 @@ def find_offer(rows: Sequence[Mapping[str, Any]], wanted: str) -> Mapping[str, A
     if len(providers) > 1:
         raise UsageError(f"{wanted!r} is sold by {', '.join(sorted(providers))}; say provider/sku")
     return found[0]
+
+
+def is_meant(offer: Mapping[str, Any], wanted: str) -> bool:
+    """Tell whether a user means this offer."""
+    text = wanted.casefold()
+    return text in (
+        offer["sku"].casefold(),
+        f"{offer['provider']}/{offer['sku']}".casefold(),
+    ) or (len(text) >= 6 and offer["offer_id"].startswith(text))
+
+
+def why_not(connection: duckdb.DuckDBPyConnection, wanted: str) -> str | None:
+    """Say why an offer that is on the list is not ranked for the job; None where it is on none."""
+    offers = to_rows(
+        connection.execute(
+            """
+            select
+                o.provider, o.sku, o.region, o.market, o.offer_id, o.gpu, o.gpu_count,
+                coalesce(b.reason, p.reason) as reason
+            from staging.current_offers as o
+            left join custom_plans as p using (gpu, gpu_count)
+            left join (
+                select offer_id, reason
+                from marts.cost_of('custom_hours', 'staging.current_offers')
+                where not is_eligible
+            ) as b using (offer_id)
+            order by o.provider, o.sku, o.region, o.market
+            """
+        )
+    )
+    for offer in offers:
+        if is_meant(offer, wanted):
+            where = f"{offer['provider']} {offer['sku']} {offer['region']} {offer['market']}"
+            why = offer["reason"] or (
+                "its GPU is not known here" if offer["gpu"] is None else "the filters leave it out"
+            )
+            return f"{where} is not ranked: {why}"
+    return None
 
 
 def explain_bill(
@@ -62,7 +98,12 @@ def explain_bill(
     )[0]
     price = f"{row['price_per_hour'].normalize():f} {row['currency']}"
     if row["currency"] != "USD":
-        price += f" = {row['price_usd_per_hour']:.4f} USD"
+        rate = first(
+            connection.execute(
+                "select rate_date from staging.fx_latest where currency = ?", [row["currency"]]
+            )
+        )
+        price += f" = {row['price_usd_per_hour']:.4f} USD at the rate of {rate[0] if rate else '?'}"
     seen = row["observed_at"].date().isoformat()
     lines = [
         line(
@@ -92,7 +133,7 @@ def explain_bill(
     lines += [
         *storage_lines(row, facts, origins),
         *transfer_lines(connection, row, facts, origins),
-        *nat_lines(row, facts, terms),
+        *nat_lines(row, facts, origins),
         line("assumed", assumed(row), row["assumed_usd"]),
         line(
             "likely cost",
@@ -172,7 +213,9 @@ def spot_line(
         f"{row['interruptions_per_hour']:g} interruptions an hour"
         f" ({row['interruptions_per_hour_low']:g} to {row['interruptions_per_hour_high']:g}),"
         f" a checkpoint every {row['checkpoint_interval_hours'] * 60:.0f} min taking"
-        f" {row['save_hours'] * 3600:.0f} s, {row['restart_hours'] * 60:.0f} min to restart;"
+        f" {row['save_hours'] * 3600:.0f} s, {row['restart_hours'] * 60:.0f} min to restart,"
+        f" {row['wait_hours']:g} h until there is capacity again ({row['wait_hours_low']:g} to"
+        f" {row['wait_hours_high']:g});"
         f" {evidence}",
         row["spot_rework_usd"],
         url,
@@ -203,7 +246,11 @@ def storage_lines(
                 if row["is_disk_apart"]
                 else f", beyond the {included:.0f} GB that come with the machine"
             )
-        yield line(item, how, volume * price, *seen_at(origins[item]))
+        usd = volume * price
+        if item == "storage kept" and (least := row["kept_minimum_usd_per_month"]):
+            how += f", at least {least:g} USD a month"
+            usd = max(usd, least * row["kept_months"])
+        yield line(item, how, usd, *seen_at(origins[item]))
 
 
 def transfer_lines(
@@ -227,18 +274,20 @@ def transfer_lines(
 
 
 def nat_lines(
-    row: Mapping[str, Any], facts: Mapping[str, Any], terms: Mapping[str, Mapping[str, Any]]
+    row: Mapping[str, Any], facts: Mapping[str, Any], origins: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     """Say what a NAT gateway costs, where there is one."""
     if not row["behind_nat"]:
         return
-    how = f"{row['nat_gb']:.2f} GB, {row['nat_hours']:.0f} h of a NAT gateway"
-    if row["nat_usd"] is None:
-        yield line("NAT", f"{how}, no price stated", None)
-        return
-    how += f" x {facts['nat_usd_per_gb']:.4g} USD/GB, {facts['nat_usd_per_hour']:.4g} USD/h"
-    stated = terms["nat_price_per_gb"]
-    yield line("NAT", how, row["nat_usd"], stated["source_url"], stated["source_date"])
+    for item, unit, volume, price in (
+        ("NAT traffic", "GB", row["nat_gb"], facts["nat_usd_per_gb"]),
+        ("NAT hours", "h", row["nat_hours"], facts["nat_usd_per_hour"]),
+    ):
+        if row["nat_usd"] is None:
+            yield line(item, f"{volume:.2f} {unit}, no price stated", None)
+        else:
+            how = f"{volume:.2f} {unit} x {price:.4g} USD"
+            yield line(item, how, volume * price, *seen_at(origins[item]))
 
 
 def tiers(connection: duckdb.DuckDBPyConnection, row: Mapping[str, Any]) -> str:
@@ -263,8 +312,9 @@ def seen_at(origin: Mapping[str, Any]) -> tuple[str, str]:
 def add_finish_probability(rows: Iterable[dict[str, Any]], deadline_hours: float) -> None:
     """Add to each ranked row the probability that its job ends within the deadline.
 
-    The low, likely and high case of speed (and, on spot, of interruptions) weigh as Swanson's rule
-    says; in each case the spread of interrupted runs is that of `sizing.spot`.
+    The low, likely and high case of speed and set-up (and, on spot, of interruptions and of waiting
+    for capacity after them) weigh as Swanson's rule says; in each case the spread of interrupted
+    runs is that of `sizing.spot`.
     """
     from warehouse.sizing.spot import finish_within, spread_run
 
@@ -275,13 +325,14 @@ def add_finish_probability(rows: Iterable[dict[str, Any]], deadline_hours: float
         for level in levels:
             suffix = f"_{level}" if level else ""
             rate = row[f"interruptions_per_hour{suffix}"]
+            set_up = row[f"setup_hours{suffix}"]
             if rate is None:
                 chances.append(float(row[f"hours{suffix}"] <= left))
                 continue
             work = row[f"train_hours{suffix}"]
             spread = spread_run(
                 work, min(work, row["checkpoint_interval_hours"]), row["save_hours"], rate,
-                row["restart_hours"], row["setup_hours"],
+                row["restart_hours"], set_up, wait_hours=row[f"wait_hours{suffix}"],
             )  # fmt: skip
             chances.append(finish_within(spread, left))
         row["finish_probability"] = sum(w * c for w, c in zip(SWANSON, chances, strict=True))

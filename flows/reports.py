@@ -149,12 +149,12 @@ def print_costs(
         if not rows:
             raise UsageError(explain_nothing(connection, filters))
         if deadline_hours is not None:
-            rows[:] = [row for row in rows if row["hours"] + row["idle_hours"] <= deadline_hours]
+            rows[:] = [row for row in rows if row["elapsed_hours"] <= deadline_hours]
             add_finish_probability(rows, deadline_hours)
             if not rows:
                 raise UsageError(too_late(job, deadline_hours))
         if explain is not None:
-            offer = find_offer(rows, explain)
+            offer = find_offer(connection, rows, explain)
             bill = explain_bill(connection, offer)
             print_bill(offer, bill, form)
             return
@@ -166,8 +166,9 @@ def print_costs(
     frozen = "" if rows[0]["quant"] in (None, "none") else f", frozen weights in {rows[0]['quant']}"
     click.echo(
         f"{describe(job)}: {total} offers can run it, cheapest first (likely, low – high)\n"
-        f"{rows[0]['framework']} defaults, {rows[0]['optimizer']}{frozen}; in BF16, unless FP16 is"
-        " named (cards without BF16)"
+        f"{rows[0]['framework']} defaults, {rows[0]['optimizer']}{frozen}; in"
+        f" {job['weight_dtype'].upper()}"
+        + (", or FP16 where a card has none" if job["weight_dtype"] == "bf16" else "")
     )
     print_rows(
         [
@@ -177,10 +178,15 @@ def print_costs(
                 "band": f"{usd(row['cost_usd_low'])} – {usd(row['cost_usd_high'])}",
                 "machine": (f"{row['nodes']} × " if row["nodes"] > 1 else "")
                 + f"{row['gpu_count']:g} × {row['gpu']}"
-                + ("" if row["weight_dtype"] == "bf16" else f" {row['weight_dtype'].upper()}"),
-                "time": f"{row['hours']:.1f} h",
+                + (
+                    ""
+                    if row["weight_dtype"] == job["weight_dtype"]
+                    else f" {row['weight_dtype'].upper()}"
+                ),
+                "time": f"{row['elapsed_hours']:.1f} h",
                 "in_time": f"{row.get('finish_probability', 0):.0%}",
                 "where": " ".join(filter(None, [row["sku"], row["region"], row["tier"]])),
+                "ties": f"{row['ties']} more" if row["ties"] else "–",
                 "age": age(row["age_hours"]) + (" baseline" if row["is_baseline"] else ""),
                 "unknown": ", ".join(row["unknown_terms"]) or "–",
             }
@@ -191,13 +197,14 @@ def print_costs(
             "cost": "cost",
             "band": "band",
             "machine": "machine",
-            "time": "time",
+            "time": "done in",
         }
         | ({} if deadline_hours is None else {"in_time": "in time"})
         | {
             "market": "market",
             "provider": "provider",
             "where": "offer",
+            "ties": "same cost",
             "unknown": "assumed (not stated)",
             "age": "price seen",
         },

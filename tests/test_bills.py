@@ -171,10 +171,12 @@ BILLS = [
     Bill("aws: a month kept", "aws", job={"keep_days": MONTH_DAYS},
          # on disk while running: 60 x 3.2/730 x 0.08 = 0.0210; then in S3: 60 x 0.023 = 1.38
          compute=6.40, storage=1.4010),
-    Bill("vultr: a price that is stated counts, though the disk's is not", "vultr",
-         job={"keep_days": MONTH_DAYS},
-         # 60 GB in object storage x 0.018
-         compute=8.00, storage=1.08),
+    Bill("vultr: a bucket has a least price, and a stated price counts though the disk's is not",
+         "vultr", job={"keep_days": MONTH_DAYS},
+         # 60 GB in object storage x 0.018 = 1.08, at least 18 a month
+         compute=8.00, storage=18.00),
+    Bill("vultr: two started months of a bucket", "vultr", job={"keep_days": MONTH_DAYS + 1},
+         compute=8.00, storage=36.00),
     Bill("runpod: what is kept lies on a network volume", "runpod", job={"keep_days": MONTH_DAYS},
          # 60 x 3.2/730 x 0.10 = 0.0263; 60 x 0.07 = 4.20
          compute=6.40, storage=4.2263),

@@ -163,8 +163,9 @@ def test_a_nat_gateway_is_a_line_of_its_own(filled: Path) -> None:
         ok("cost", "--behind-nat", "--explain", row["offer_id"], "--format", "json", data=filled)
     )
     items = {line["item"]: line for line in bill}
-    assert items["NAT"]["usd"] == pytest.approx(expected)
-    assert items["NAT"]["source"].startswith("https://")
+    assert items["NAT traffic"]["usd"] + items["NAT hours"]["usd"] == pytest.approx(expected)
+    for item in ("NAT traffic", "NAT hours"):
+        assert items[item]["source"].startswith("https://")
     assert sum(line["usd"] or 0 for line in bill[:-1]) == pytest.approx(row["cost_usd"])
 
 

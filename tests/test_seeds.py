@@ -549,7 +549,7 @@ def test_baseline_prices_equal_independent_figures(baseline: list[seeds.Row]) ->
         ("fx_rates", {"rate_date": "yesterday"}, "date 'yesterday'"),
         ("providers", {"kind": "shop"}, "kind 'shop'"),
         ("regions", {"country": "Germany"}, "not ISO 3166-1"),
-        ("spot_priors", {"interruptions_per_hour_low": "9"}, "not three rising rates"),
+        ("spot_priors", {"interruptions_per_hour_low": "9"}, "not three rising numbers"),
         ("baseline_offers", {"price_per_hour": "0"}, "not positive"),
         ("baseline_offers", {"observed_at": "2026-08-01T00:00:00"}, "observed at"),
         ("baseline_offers", {"provider": "nobody"}, "not in providers.csv"),

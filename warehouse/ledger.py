@@ -69,6 +69,8 @@ FEE_TERMS: Final = {
     "effective_at": "timestamp",
     "request": "varchar",
 }
+# Kept with a change, but none by itself: the page that a fee stands on may move.
+NO_CHANGE: Final = {"request"}
 _KEY_TYPES: Final = {
     "commitment_months": "integer",
     "from_tier_gb": _MONEY,
@@ -592,7 +594,8 @@ class Ledger:
         columns = ", ".join((*carried, *terms))
         nulls = ", ".join((*carried, *(f"null as {c}" for c in terms)))
         stated = ", ".join(f"i.{c}" for c in (*carried, *terms))
-        moved = " or ".join(f"s.{c} is distinct from i.{c}" for c in terms)
+        compared = [c for c in terms if c not in NO_CHANGE]
+        moved = " or ".join(f"s.{c} is distinct from i.{c}" for c in compared)
         self.connection.execute(
             f"""
             create or replace temp table fresh as

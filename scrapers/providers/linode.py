@@ -162,7 +162,9 @@ def _offer(plan: Mapping[str, Any], region: str, price: Any, available: bool | N
         local_disk_gib=gib_from_mib(number(plan["disk"])) if plan.get("disk") else None,
         price_per_hour=money(number(price)),
         currency="USD",
-        egress_included_gb_per_month=number(plan["transfer"]) if "transfer" in plan else None,
+        egress_included_gb_per_month=None
+        if plan.get("transfer") is None
+        else number(plan["transfer"]),
         is_available=available,
     )
 

@@ -76,6 +76,7 @@ TERMS: Final[Mapping[str, str]] = {
     "stopped_storage_price_per_gb_month": "money",
     "network_storage_price_per_gb_month": "money",
     "object_storage_price_per_gb_month": "money",
+    "object_storage_minimum_per_month": "money",
     "persistent_storage": "true|false",
     # traffic
     "egress_price_per_gb": "money",
@@ -412,12 +413,14 @@ def _spot_prior_problems(rows: Sequence[Row]) -> Iterator[str]:
         "interruptions_per_hour",
         "interruptions_per_hour_high",
     )
-    yield from _not_numbers(rows, columns, "provider")
+    waits = ("wait_hours_low", "wait_hours", "wait_hours_high")
+    yield from _not_numbers(rows, (*columns, *waits), "provider")
     for row in rows:
-        rates = [_number(row, column) for column in columns]
-        stated = [rate for rate in rates if rate is not None]
-        if len(stated) < len(columns) or stated != sorted(stated):
-            yield f"{row['provider']}: low, likely and high are not three rising rates"
+        for names in (columns, waits):
+            numbers = [_number(row, column) for column in names]
+            stated = [number for number in numbers if number is not None]
+            if len(stated) < len(names) or stated != sorted(stated):
+                yield f"{row['provider']}: {names[1]} and its ends are not three rising numbers"
 
 
 def _baseline_problems(rows: Sequence[Row]) -> Iterator[str]:

@@ -6,16 +6,19 @@ with costs as (
         c.*,
         g.released_year,
         g.vram_gb,
-        max(g.released_year) over (partition by c.job) as newest_year
+        -- The newest of what data centres are built with; a workstation card may be younger.
+        max(case when g.gpu_class = 'datacenter-hbm' then g.released_year end)
+            over (partition by c.job) as newest_year,
+        g.gpu_class
     from marts.cost_per_job as c
     inner join seeds.gpus as g using (gpu)
     where c.is_eligible
 ),
 
 newest as (
-    select job, min(cost_usd) as newest_cost_usd
+    select job, min(cost_usd) as newest_cost_usd, min_by(gpu, cost_usd) as newest_gpu
     from costs
-    where released_year = newest_year
+    where released_year = newest_year and gpu_class = 'datacenter-hbm'
     group by job
 ),
 
@@ -23,7 +26,7 @@ choices as (
     select 'cheapest' as choice, null as for_region, costs.*, cost_usd as rank_by
     from costs
     union all
-    select 'fastest' as choice, null as for_region, costs.*, hours as rank_by
+    select 'fastest' as choice, null as for_region, costs.*, elapsed_hours as rank_by
     from costs
     union all
     select 'cheapest without interruption' as choice, null as for_region, costs.*,
@@ -58,13 +61,14 @@ select
     choices.cost_usd,
     choices.cost_usd_high,
     choices.cost_usd / newest.newest_cost_usd as cost_to_newest_ratio,
+    newest.newest_gpu,
     choices.unknown_terms,
     choices.observed_at,
     choices.is_baseline,
     choices.source,
     choices.offer_id
 from choices
-inner join newest using (job)
+left join newest using (job)
 qualify
     row_number() over (
         partition by choices.job, choices.choice, choices.for_region

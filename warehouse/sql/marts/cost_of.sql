@@ -18,8 +18,7 @@ with offers as (
         coalesce(o.included_disk_gb, 0) as own_disk_gb,
         coalesce(o.asked_at, make_timestamp(epoch_us(now()))) as moment,
         staging.is_in_force(o.effective_at, o.expires_at, moment) as is_in_force,
-        case when o.market = 'spot' then o.price_usd_per_hour / o.on_demand_usd_per_hour end
-            as share_of_on_demand
+        epoch(o.expires_at - moment) / 3600 as hours_left
     from query_table(offers_relation) as o
     cross join staging.price_guesses as g
 ),
@@ -30,19 +29,50 @@ bills as (
         o.* exclude (class_id),
         h.nodes * o.price_usd_per_hour as usd_per_hour,
         -- Disk that comes with the machine is paid with it while it runs.
-        h.running_months
+        h.disk_months
         * greatest(0, h.stored_gb - case when h.is_disk_apart then 0 else o.own_disk_gb end)
             as disk_gb_months,
+        -- A bucket can have a least price.
+        case
+            when h.kept_months > 0
+                then coalesce(h.kept_months * o.kept_minimum_usd_per_month, 0)
+            else 0
+        end as least_kept_usd,
         coalesce(o.egress_usd_per_gb * h.billed_egress_gb, h.tiered_egress_usd) as egress_usd,
         h.ingress_gb * o.ingress_usd_per_gb as ingress_usd,
         disk_gb_months * o.disk_price
         + h.stopped_gb_months * o.stopped_price
-        + h.kept_gb_months * o.kept_price
+        + greatest(h.kept_gb_months * o.kept_price, least_kept_usd)
         + coalesce(egress_usd, h.billed_egress_gb * o.egress_guess)
         + h.ingress_gb * o.ingress_price
         + h.nat_gb * o.nat_gb_price + h.nat_hours * o.nat_hour_price as extras_usd,
-        -- Spot that costs no less than the same machine on demand is never worth its stops.
-        coalesce(o.share_of_on_demand * h.spot_hours_ratio < 1, true) as is_spot_worth_it
+        h.machine_hours * o.price_usd_per_hour + extras_usd as cost_usd,
+        -- The same machine on demand, as that is billed: spot that costs no less is never worth it.
+        case
+            when h.is_spot
+                then h.on_demand_machine_hours * o.on_demand_usd_per_hour
+                + h.on_demand_disk_months
+                * greatest(
+                    0,
+                    h.stored_gb
+                    - case when h.is_on_demand_disk_apart then 0 else o.own_disk_gb end
+                )
+                * o.disk_price
+                + h.on_demand_stopped_gb_months * o.stopped_price
+                + greatest(h.on_demand_kept_gb_months * o.kept_price, least_kept_usd)
+                + coalesce(egress_usd, h.billed_egress_gb * o.egress_guess)
+                + h.on_demand_ingress_gb * o.ingress_price
+                + h.on_demand_nat_gb * o.nat_gb_price
+                + h.on_demand_nat_hours * o.nat_hour_price
+        end as on_demand_cost_usd,
+        coalesce(cost_usd < on_demand_cost_usd, true) as is_spot_worth_it,
+        coalesce(h.elapsed_hours < o.hours_left, true) as is_long_enough,
+        -- The plans take 200 Gbit/s per GPU between machines (warehouse/sizing/plans.py).
+        h.nodes <= 1
+        or (
+            o.multi_node_fabric is not null
+            and coalesce(o.multi_node_gbit_per_second >= 200 * o.gpu_count, true)
+        ) as is_joined
     from offers as o
     inner join query_table(hours_relation) as h on o.class_id = h.class_id
 ),
@@ -51,10 +81,10 @@ bills as (
 stated as (
     select
         *,
-        machine_hours * price_usd_per_hour + extras_usd as cost_usd,
         disk_gb_months * coalesce(storage_usd_per_gb_month, 0)
         + stopped_gb_months * coalesce(stopped_usd_per_gb_month, 0)
-        + kept_gb_months * coalesce(kept_usd_per_gb_month, 0) as priced_storage_usd,
+        + greatest(kept_gb_months * coalesce(kept_usd_per_gb_month, 0), least_kept_usd)
+            as priced_storage_usd,
         case when storage_usd_per_gb_month is null then disk_gb_months else 0 end
         + case when stopped_usd_per_gb_month is null then stopped_gb_months else 0 end
         + case when kept_usd_per_gb_month is null then kept_gb_months else 0 end
@@ -100,7 +130,12 @@ select
     hours_low,
     hours,
     hours_high,
+    elapsed_hours_low,
+    elapsed_hours,
+    elapsed_hours_high,
+    setup_hours_low,
     setup_hours,
+    setup_hours_high,
     train_hours_low,
     train_hours,
     train_hours_high,
@@ -139,6 +174,8 @@ select
     storage_usd_per_gb_month,
     stopped_usd_per_gb_month,
     kept_usd_per_gb_month,
+    kept_minimum_usd_per_month,
+    kept_months,
     egress_gb,
     billed_egress_gb,
     ingress_gb,
@@ -156,6 +193,9 @@ select
     checkpoint_interval_hours,
     save_hours,
     restart_hours,
+    wait_hours_low,
+    wait_hours,
+    wait_hours_high,
     list_filter(
         [
             case when billing_increment_seconds is null then 'billing increment' end,
@@ -174,14 +214,19 @@ select
         when not is_available then 'sold out when last seen'
         when price_usd_per_hour is null then 'no exchange rate for its currency'
         when not is_in_force then 'the offer has ended, or has not begun'
+        when not is_long_enough then 'the offer ends before the job does'
         when nodes > 1 and multi_node_fabric is null
             then 'needs several machines, and no fabric between them is stated'
+        when not is_joined then 'needs several machines, and the network between them is too slow'
         when not is_spot_worth_it then 'spot would cost no less than on-demand'
     end as reason,
+    -- Cost of the same machine on demand; NULL for other markets than spot.
+    on_demand_cost_usd,
     is_rentable
     and is_in_force
     and price_usd_per_hour is not null
-    and (nodes <= 1 or multi_node_fabric is not null)
+    and is_long_enough
+    and is_joined
     and is_spot_worth_it as is_eligible,
     price_per_hour,
     currency,

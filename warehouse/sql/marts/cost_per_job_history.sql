@@ -1,8 +1,9 @@
 -- What each reference job would have cost on every day with a live reading, on the cheapest offer.
--- grain: job, day
+-- grain: job, market, day
 -- units: USD; hours
 select
     job,
+    market,
     observed_at::date as "day",
     min(cost_usd) as cost_usd,
     arg_min(cost_usd_low, cost_usd) as cost_usd_low,
@@ -16,4 +17,4 @@ select
     arg_min(gpu_count, cost_usd) as gpu_count
 from marts.cost_of('marts.job_hours', 'staging.nightly_offers')
 where is_eligible
-group by job, observed_at::date
+group by job, market, observed_at::date

@@ -31,13 +31,14 @@ with work as (
         j.idle_hours * (j.sessions - 1) as idle_hours,
         j.checkpoint_minutes / 60 as checkpoint_hours,
         j.behind_nat,
-        -- Boot and image, then data and base weights over a 1 Gbit/s line.
-        0.1 as boot_hours,
+        -- Data and base weights come over a line of 1 Gbit/s: see start_bands for its band.
         (j.dataset_gb + p.weights_download_gib * 1.073741824) / 0.125 / 3600 as fetch_hours,
         -- A save is written at 1 GiB/s after five seconds of gathering.
         (5 + p.checkpoint_gib) / 3600 as save_hours,
         p.checkpoint_gib * 1.073741824 as checkpoint_gb,
         p.checkpoint_gib * 1.073741824 / 0.125 / 3600 as reload_hours,
+        -- A disk that outlived an interruption is read as fast as it is written.
+        (p.weights_download_gib + p.checkpoint_gib) / 3600 as reread_hours,
         j.dataset_gb
         + (p.weights_download_gib + 2 * p.checkpoint_gib + p.output_gib) * 1.073741824
             as stored_gb,
@@ -52,12 +53,16 @@ with work as (
 ruled as (
     select
         w.*,
-        w.boot_hours + w.fetch_hours as restart_hours,
         c.class_id,
+        c.terms_id,
+        c.on_demand_terms_id,
         c.is_spot,
         r.interruptions_per_hour_low,
         r.interruptions_per_hour,
         r.interruptions_per_hour_high,
+        r.wait_hours_low,
+        r.wait_hours,
+        r.wait_hours_high,
         -- A machine that is ended after so many hours at most is interrupted at least so often.
         coalesce(1 / c.spot_max_lifetime_hours, 0) as least_rate,
         -- An increment that is not stated can be a second; the dearest usual one is an hour.
@@ -77,44 +82,84 @@ ruled as (
             c.storage_survives_stop and c.stop_behaviour in ('storage_only', 'double_storage'),
             false
         ) as is_kept_stored,
+        -- Spot data lie on a disk of their own; where no such disk is stated, all is loaded again.
+        coalesce(c.has_persistent_storage, c.storage_survives_stop, false) as is_disk_kept,
+        c.spot_notice_seconds,
+        c.usual_usd_per_hour,
+        coalesce(c.usual_disk_usd_per_gb_month, g.storage_guess) as usual_disk_price,
+        coalesce(c.usual_stopped_usd_per_gb_month, g.storage_guess) as usual_stopped_price,
+        coalesce(c.usual_kept_usd_per_gb_month, g.storage_guess) as usual_kept_price,
+        coalesce(c.usual_ingress_usd_per_gb, g.ingress_guess) as usual_ingress_price,
         c.egress_schedule_id,
         c.egress_included_gb_per_month
     from work as w
     inner join staging.offer_classes as c on w.gpu = c.gpu and w.gpu_count = c.gpu_count
     inner join seeds.spot_priors as r on c.spot_prior = r.provider
+    cross join staging.price_guesses as g
 ),
 
--- Several machines: gangs of four were really stopped no oftener than single machines, which larger
--- ones are made of. The pessimistic end is the worst of both: such gangs in the worst place, or
--- machines of a usual place of which each can be the one that stops.
+-- Several machines: gangs of four were really stopped 0.12 to 0.57 times an hour and gangs of
+-- sixteen 0.49 to 0.60 times, single ones 0.10 to 0.74 times: far less often than if each of them
+-- stopped on its own.
 rated as (
     select
         *,
+        greatest(1, sqrt(nodes / 4)) as gang_factor,
         greatest(interruptions_per_hour_low, least_rate) as rate_low,
-        greatest(
-            interruptions_per_hour * greatest(1, nodes / 4), interruptions_per_hour_low, least_rate
-        ) as rate,
-        greatest(
-            interruptions_per_hour_high * greatest(1, nodes / 4), interruptions_per_hour * nodes,
-            least_rate
-        ) as rate_high,
-        marts.billed_hours(
-            hours + restart_hours + idle_hours, 1, minimum_seconds, increment_seconds
-        ) as kept_running_hours,
+        greatest(interruptions_per_hour * gang_factor, least_rate) as rate,
+        greatest(interruptions_per_hour_high * gang_factor, least_rate) as rate_high,
+        -- Boot and image take 3 to 15 minutes, likely 6; the line gives 0.5 to 5 Gbit/s, likely 1.
+        0.05 + fetch_hours / 5 as start_hours_low,
+        0.1 + fetch_hours as start_hours,
+        0.25 + fetch_hours * 2 as start_hours_high,
         -- What every further start takes: a stopped machine boots, an ended one loads it all again.
-        case when is_kept_stored then boot_hours else restart_hours + reload_hours end
-            as resume_hours,
-        marts.billed_hours(
-            hours + restart_hours + (sessions - 1) * resume_hours, sessions, minimum_seconds,
-            increment_seconds
-        ) as stopping_hours
+        case when is_kept_stored then 0.05 else start_hours_low + reload_hours / 5 end
+            as resume_hours_low,
+        case when is_kept_stored then 0.1 else start_hours + reload_hours end as resume_hours,
+        case when is_kept_stored then 0.25 else start_hours_high + reload_hours * 2 end
+            as resume_hours_high,
+        -- What an interruption of spot takes.
+        case when is_disk_kept then 0.05 + reread_hours else start_hours_low + reload_hours / 5 end
+            as restart_hours_low,
+        case when is_disk_kept then 0.1 + reread_hours else start_hours + reload_hours end
+            as restart_hours,
+        case when is_disk_kept then 0.25 + reread_hours else start_hours_high + reload_hours * 2 end
+            as restart_hours_high
     from ruled
 ),
 
--- A machine is kept running through gaps that cost less than stopping and starting again.
-stopped as (
-    select *, sessions > 1 and kept_running_hours <= stopping_hours as is_kept_running
+-- A machine is kept running through gaps where that costs less than stopping and starting again.
+-- Without a price, the fewer hours are taken for the cheaper.
+weighed as (
+    select
+        *,
+        nodes * coalesce(usual_usd_per_hour, 1e6) as usual_usd,
+        usual_usd * marts.billed_hours(
+            hours + start_hours + idle_hours, 1, minimum_seconds, increment_seconds
+        )
+        + stored_gb * idle_hours / 730 * usual_disk_price as kept_running_usd,
+        usual_usd * marts.billed_hours(
+            hours + start_hours + (sessions - 1) * resume_hours, sessions, minimum_seconds,
+            increment_seconds
+        )
+        + case
+            when is_kept_stored then stored_gb * idle_hours / 730 * usual_stopped_price
+            else checkpoint_gb * idle_hours / 730 * usual_kept_price
+                + (sessions - 1) * load_gb * usual_ingress_price
+        end as stopping_usd
     from rated
+),
+
+stopped as (
+    select
+        *,
+        sessions > 1 and kept_running_usd <= stopping_usd as is_kept_running,
+        case when is_kept_running then 1 else sessions end as starts,
+        case when is_kept_running then idle_hours else 0 end as idling_hours,
+        start_hours_low + (starts - 1) * resume_hours_low as setup_hours_low,
+        start_hours + (starts - 1) * resume_hours as setup_hours,
+        start_hours_high + (starts - 1) * resume_hours_high as setup_hours_high
+    from weighed
 ),
 
 -- A checkpoint at Young's interval, sqrt(2 x save time x mean time between interruptions).
@@ -126,11 +171,7 @@ saved as (
         least(hours, coalesce(checkpoint_hours, sqrt(2 * save_hours / rate)))
             as checkpoint_interval_hours,
         least(hours_high, coalesce(checkpoint_hours, sqrt(2 * save_hours / rate_high)))
-            as interval_hours_high,
-        restart_hours + case when is_kept_running then 0 else (sessions - 1) * resume_hours end
-            as setup_hours,
-        case when is_kept_running then 1 else sessions end as starts,
-        case when is_kept_running then idle_hours else 0 end as idling_hours
+            as interval_hours_high
     from stopped
 ),
 
@@ -140,9 +181,13 @@ timed as (
     select
         *,
         case
+            -- A run that saves within the notice loses no work, at best: it only starts again.
+            when is_spot and save_hours * 3600 <= spot_notice_seconds
+                then (hours_low + ceil(hours_low / interval_hours_low) * save_hours)
+                * (1 + rate_low * restart_hours_low)
             when is_spot
                 then marts.spot_hours(
-                    hours_low, interval_hours_low, save_hours, rate_low, restart_hours
+                    hours_low, interval_hours_low, save_hours, rate_low, restart_hours_low
                 )
             else hours_low
         end as run_hours_low,
@@ -156,14 +201,27 @@ timed as (
         case
             when is_spot
                 then marts.spot_hours(
-                    hours_high, interval_hours_high, save_hours, rate_high, restart_hours
+                    hours_high, interval_hours_high, save_hours, rate_high, restart_hours_high
                 )
             else hours_high
         end as run_hours_high
     from saved
 ),
 
--- Idle hours of a machine that is kept running are rounded with its run, and shown apart.
+-- How often a run is interrupted: what spot_hours says, without the hours of each time.
+interrupted as (
+    select
+        *,
+        case when is_spot then run_hours_low / (1 / rate_low + restart_hours_low) else 0 end
+            as interruptions_low,
+        case when is_spot then run_hours / (1 / rate + restart_hours) else 0 end as interruptions,
+        case when is_spot then run_hours_high / (1 / rate_high + restart_hours_high) else 0 end
+            as interruptions_high
+    from timed
+),
+
+-- Idle hours of a machine that is kept running are rounded with its run, and shown apart. Every
+-- interruption is one more start, whose rounding costs half an increment.
 billed as (
     select
         *,
@@ -183,38 +241,32 @@ billed as (
         greatest(
             least_hours,
             marts.billed_hours(
-                run_hours_low + setup_hours + idling_hours, starts, minimum_seconds,
+                run_hours_low + setup_hours_low + idling_hours, starts, minimum_seconds,
                 least_increment_seconds
             )
-        ) as held_hours_low,
+        ) as paid_hours_low,
         greatest(
             least_hours,
             marts.billed_hours(
                 run_hours + setup_hours + idling_hours, starts, minimum_seconds,
                 least_increment_seconds
             )
-        ) + restart_rounding_hours * least_increment_seconds as held_hours,
+        ) + interruptions * least_increment_seconds / 7200 as paid_hours,
         greatest(
             least_hours,
             marts.billed_hours(
                 run_hours + setup_hours + idling_hours, starts, minimum_seconds, increment_seconds
             )
-        ) + restart_rounding_hours * increment_seconds as held_hours_assumed,
+        ) + interruptions * increment_seconds / 7200 as paid_hours_assumed,
         greatest(
             least_hours,
             marts.billed_hours(
-                run_hours_high + setup_hours + idling_hours, starts, minimum_seconds,
+                run_hours_high + setup_hours_high + idling_hours, starts, minimum_seconds,
                 increment_seconds
             )
         )
-        + case when is_spot then rate_high * run_hours_high / 7200 else 0 end * increment_seconds
-            as held_hours_high
-    from (
-        -- Every interruption is one more start, whose rounding costs half an increment.
-        select *, case when is_spot then rate * run_hours / 7200 else 0 end
-            as restart_rounding_hours
-        from timed
-    )
+        + interruptions_high * increment_seconds / 7200 as paid_hours_high
+    from interrupted
 ),
 
 -- What moves: the result out, beyond what the machine's own allowance earned by the hour.
@@ -223,7 +275,9 @@ moved as (
         *,
         (run_hours + setup_hours + idling_hours) / 730 as running_months,
         load_gb * case when is_kept_running or is_kept_stored then 1 else sessions end
-            as ingress_gb,
+        + case when is_spot and not is_disk_kept then interruptions * (load_gb + checkpoint_gb)
+            else 0
+        end as ingress_gb,
         greatest(0, out_gb - coalesce(egress_included_gb_per_month, 0) * running_months * nodes)
             as billed_egress_gb
     from billed
@@ -249,84 +303,115 @@ traffic as (
         from staging.egress_tiers
     ) as t on m.egress_schedule_id = t.schedule_id
     group by m.job, m.class_id
+),
+
+hours_billed as materialized (
+    select
+        b.job,
+        b.class_id,
+        b.terms_id,
+        b.on_demand_terms_id,
+        b.title,
+        b.model,
+        b.method,
+        b.quant,
+        b.framework,
+        b.optimizer,
+        b.weight_dtype,
+        b.tokens,
+        b.nodes,
+        b.sharding,
+        b.micro_batch,
+        b.grad_checkpointing,
+        b.vram_needed_gib,
+        b.vram_usable_gib,
+        b.bound_by,
+        b.tokens_per_s,
+        b.is_spot,
+        b.sessions,
+        b.starts,
+        b.is_kept_running,
+        b.idle_hours,
+        b.hours_low as train_hours_low,
+        b.hours as train_hours,
+        b.hours_high as train_hours_high,
+        b.setup_hours_low,
+        b.setup_hours,
+        b.setup_hours_high,
+        b.run_hours_low + b.setup_hours_low as hours_low,
+        b.run_hours + b.setup_hours as hours,
+        b.run_hours_high + b.setup_hours_high as hours_high,
+        -- Until capacity is there again after an interruption nothing is billed, but time goes by.
+        case when b.is_spot then b.wait_hours_low end as wait_hours_low,
+        case when b.is_spot then b.wait_hours end as wait_hours,
+        case when b.is_spot then b.wait_hours_high end as wait_hours_high,
+        b.run_hours_low + b.setup_hours_low + b.idle_hours + b.interruptions_low * b.wait_hours_low
+            as elapsed_hours_low,
+        b.run_hours + b.setup_hours + b.idle_hours + b.interruptions * b.wait_hours as elapsed_hours,
+        b.run_hours_high + b.setup_hours_high + b.idle_hours
+        + b.interruptions_high * b.wait_hours_high as elapsed_hours_high,
+        b.billed_hours,
+        b.billed_idle_hours,
+        case when b.is_spot then greatest(0, b.paid_hours - b.billed_hours - b.billed_idle_hours) else 0
+        end as rework_hours,
+        greatest(0, b.paid_hours_assumed - b.paid_hours) as assumed_hours,
+        b.paid_hours_low * b.nodes as machine_hours_low,
+        (
+            greatest(b.paid_hours, b.billed_hours + b.billed_idle_hours)
+            + greatest(0, b.paid_hours_assumed - b.paid_hours)
+        ) * b.nodes as machine_hours,
+        b.paid_hours_high * b.nodes as machine_hours_high,
+        b.stored_gb,
+        -- What a stop or an interruption must not take away cannot lie on the machine's own disk.
+        b.is_spot or (b.starts > 1 and b.is_kept_stored) as is_disk_apart,
+        -- The disk of a spot machine is paid while it waits, too.
+        b.running_months + b.interruptions * b.wait_hours / 730 as disk_months,
+        -- Between the starts of a machine that is ended, the checkpoint is kept elsewhere.
+        (
+            b.stored_gb * b.keep_days * 24
+            + case
+                when b.starts > 1 and not b.is_kept_stored then b.checkpoint_gb * b.idle_hours else 0
+            end
+        ) / 730 as kept_gb_months,
+        -- A bucket that has a least price is paid by started months.
+        ceil(b.keep_days * 24 / 730) as kept_months,
+        case when b.starts > 1 and b.is_kept_stored then b.stored_gb * b.idle_hours / 730 else 0 end
+            as stopped_gb_months,
+        b.ingress_gb,
+        b.out_gb as egress_gb,
+        b.billed_egress_gb,
+        t.tiered_egress_usd,
+        -- Behind a NAT gateway all traffic is paid once more, and the gateway by the started hour.
+        b.behind_nat,
+        case when b.behind_nat then b.ingress_gb + b.out_gb else 0 end as nat_gb,
+        case
+            when b.behind_nat
+                then marts.billed_hours(
+                    b.run_hours + b.setup_hours + b.idling_hours, b.starts, 0, 3600
+                )
+            else 0
+        end as nat_hours,
+        case when b.is_spot then b.rate_low end as interruptions_per_hour_low,
+        case when b.is_spot then b.rate end as interruptions_per_hour,
+        case when b.is_spot then b.rate_high end as interruptions_per_hour_high,
+        case when b.is_spot then b.checkpoint_interval_hours end as checkpoint_interval_hours,
+        case when b.is_spot then b.save_hours end as save_hours,
+        case when b.is_spot then b.restart_hours end as restart_hours
+    from moved as b
+    left join traffic as t using (job, class_id)
 )
 
 select
-    b.job,
-    b.class_id,
-    b.title,
-    b.model,
-    b.method,
-    b.quant,
-    b.framework,
-    b.optimizer,
-    b.weight_dtype,
-    b.tokens,
-    b.nodes,
-    b.sharding,
-    b.micro_batch,
-    b.grad_checkpointing,
-    b.vram_needed_gib,
-    b.vram_usable_gib,
-    b.bound_by,
-    b.tokens_per_s,
-    b.is_spot,
-    b.sessions,
-    b.starts,
-    b.is_kept_running,
-    b.idle_hours,
-    b.hours_low as train_hours_low,
-    b.hours as train_hours,
-    b.hours_high as train_hours_high,
-    b.setup_hours,
-    b.run_hours_low + b.setup_hours as hours_low,
-    b.run_hours + b.setup_hours as hours,
-    b.run_hours_high + b.setup_hours as hours_high,
-    b.billed_hours,
-    b.billed_idle_hours,
-    case when b.is_spot then greatest(0, b.held_hours - b.billed_hours - b.billed_idle_hours) else 0
-    end as rework_hours,
-    case when b.is_spot then b.held_hours / (b.billed_hours + b.billed_idle_hours) end
-        as spot_hours_ratio,
-    greatest(0, b.held_hours_assumed - b.held_hours) as assumed_hours,
-    b.held_hours_low * b.nodes as machine_hours_low,
-    (
-        greatest(b.held_hours, b.billed_hours + b.billed_idle_hours)
-        + greatest(0, b.held_hours_assumed - b.held_hours)
-    ) * b.nodes as machine_hours,
-    b.held_hours_high * b.nodes as machine_hours_high,
-    b.stored_gb,
-    -- What a stop or an interruption must not take away cannot lie on the machine's own disk.
-    b.is_spot or (b.starts > 1 and b.is_kept_stored) as is_disk_apart,
-    b.running_months,
-    -- Between the starts of a machine that is ended, the checkpoint is kept elsewhere.
-    (
-        b.stored_gb * b.keep_days * 24
-        + case
-            when b.starts > 1 and not b.is_kept_stored then b.checkpoint_gb * b.idle_hours else 0
-        end
-    ) / 730 as kept_gb_months,
-    case when b.starts > 1 and b.is_kept_stored then b.stored_gb * b.idle_hours / 730 else 0 end
-        as stopped_gb_months,
-    b.ingress_gb,
-    b.out_gb as egress_gb,
-    b.billed_egress_gb,
-    t.tiered_egress_usd,
-    -- Behind a NAT gateway all traffic is paid once more, and the gateway by the started hour.
-    b.behind_nat,
-    case when b.behind_nat then b.ingress_gb + b.out_gb else 0 end as nat_gb,
-    case
-        when b.behind_nat
-            then marts.billed_hours(
-                b.run_hours + b.setup_hours + b.idling_hours, b.starts, 0, 3600
-            )
-        else 0
-    end as nat_hours,
-    case when b.is_spot then b.rate_low end as interruptions_per_hour_low,
-    case when b.is_spot then b.rate end as interruptions_per_hour,
-    case when b.is_spot then b.rate_high end as interruptions_per_hour_high,
-    case when b.is_spot then b.checkpoint_interval_hours end as checkpoint_interval_hours,
-    case when b.is_spot then b.save_hours end as save_hours,
-    case when b.is_spot then b.restart_hours end as restart_hours
-from moved as b
-left join traffic as t using (job, class_id)
+    h.* exclude (terms_id, on_demand_terms_id),
+    -- The same machine on demand.
+    d.machine_hours as on_demand_machine_hours,
+    d.disk_months as on_demand_disk_months,
+    d.is_disk_apart as is_on_demand_disk_apart,
+    d.stopped_gb_months as on_demand_stopped_gb_months,
+    d.kept_gb_months as on_demand_kept_gb_months,
+    d.ingress_gb as on_demand_ingress_gb,
+    d.nat_gb as on_demand_nat_gb,
+    d.nat_hours as on_demand_nat_hours
+from hours_billed as h
+left join hours_billed as d
+    on h.job = d.job and h.on_demand_terms_id = d.terms_id and d.on_demand_terms_id is null

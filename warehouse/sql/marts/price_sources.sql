@@ -8,13 +8,18 @@ with priced as (
         region,
         source_url,
         observed_at::date::varchar as seen,
-        unnest(['storage', 'storage stopped', 'storage kept', 'ingress', 'egress']) as item,
+        unnest([
+            'storage', 'storage stopped', 'storage kept', 'ingress', 'egress', 'NAT traffic',
+            'NAT hours'
+        ]) as item,
         unnest([
             storage_price_from,
             stopped_price_from,
             kept_price_from,
             ingress_price_from,
-            case when egress_usd_per_gb is not null then 'offer' else 'tiers' end
+            case when egress_usd_per_gb is not null then 'offer' else 'tiers' end,
+            'nat_price_per_gb',
+            'nat_price_per_hour'
         ]) as price_from
     from staging.current_offers
 ),

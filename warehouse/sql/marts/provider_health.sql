@@ -23,7 +23,7 @@ with scopes as (
 
 listed as (
     select provider, count(*) as offers, count(*) filter (gpu is null) as offers_unknown_gpu
-    from staging.current_offers
+    from marts.current_prices
     group by provider
 )
 

@@ -29,7 +29,14 @@ with current as (
 ),
 
 on_demand as (
-    select provider, sku, region, "zone", tier, min(price_usd_per_hour) as price_usd_per_hour
+    select
+        provider,
+        sku,
+        region,
+        "zone",
+        tier,
+        min(price_usd_per_hour) as price_usd_per_hour,
+        min_by(terms_id, price_usd_per_hour) as terms_id
     from current
     where market = 'on_demand'
     group by all
@@ -37,7 +44,12 @@ on_demand as (
 
 -- Spot is often listed by zone, or as a tier, where on-demand is not.
 in_region as (
-    select provider, sku, region, min(price_usd_per_hour) as price_usd_per_hour
+    select
+        provider,
+        sku,
+        region,
+        min(price_usd_per_hour) as price_usd_per_hour,
+        min_by(terms_id, price_usd_per_hour) as terms_id
     from on_demand
     group by all
 )
@@ -45,7 +57,10 @@ in_region as (
 select
     current.*,
     null::timestamp as asked_at,
-    coalesce(same.price_usd_per_hour, near.price_usd_per_hour) as on_demand_usd_per_hour
+    coalesce(same.price_usd_per_hour, near.price_usd_per_hour) as on_demand_usd_per_hour,
+    case when current.market = 'spot' then coalesce(same.terms_id, near.terms_id) end
+        as on_demand_terms_id,
+    hash(current.terms_id, on_demand_terms_id) as class_id
 from current
 left join on_demand as same
     on

@@ -90,9 +90,10 @@ select
         when t.stopped_term_usd then 'stopped_storage_price_per_gb_month'
         when storage_usd_per_gb_month then storage_price_from
     end as kept_price_from,
+    case when kept_price_from = 'object_storage_price_per_gb_month' then t.bucket_minimum_usd end
+        as kept_minimum_usd_per_month,
     greatest(o.local_disk_gib::double * 1.073741824, t.included_disk_gb) as included_disk_gb,
     s.egress_price_per_gb::double * r.usd_per_unit as egress_usd_per_gb,
-    t.egress_free_gb_per_month,
     o.egress_included_gb_per_month::double as egress_included_gb_per_month,
     coalesce(s.ingress_price_per_gb::double * r.usd_per_unit, t.ingress_term_usd)
         as ingress_usd_per_gb,
@@ -106,6 +107,7 @@ select
     t.spot_notice_seconds,
     t.spot_max_lifetime_hours,
     t.multi_node_fabric,
+    t.multi_node_gbit_per_second,
     t.has_ssh,
     t.has_docker,
     t.has_jupyter,
@@ -119,14 +121,15 @@ select
         as observed_at,
     s.is_baseline,
     coalesce(c.source_url, p.pricing_url) as source_url,
-    -- Offers that differ in hourly prices alone are billed for the same hours: see offer_classes.
+    -- Offers that differ in prices alone are billed for the same hours: see offer_classes.
     hash(
         o.gpu, o.gpu_count, o.market = 'spot', coalesce(prior.provider, '*'),
         coalesce(s.billing_increment_seconds, t.billing_increment_seconds),
         coalesce(s.billing_minimum_seconds, t.billing_minimum_seconds), t.minimum_applies,
         t.minimum_rental_hours, t.stop_behaviour, t.storage_survives_stop,
-        t.spot_max_lifetime_hours, traffic.schedule_id, o.egress_included_gb_per_month
-    ) as class_id,
+        t.spot_max_lifetime_hours, t.spot_notice_seconds, t.has_persistent_storage,
+        traffic.schedule_id, o.egress_included_gb_per_month
+    ) as terms_id,
     coalesce(prior.provider, '*') as spot_prior,
     traffic.schedule_id as egress_schedule_id
 from staging.price_spans as s

@@ -1,6 +1,6 @@
 -- What an unstated price could be: dearer than nine in ten providers that charge one.
 -- grain: storage_guess
--- units: USD per GB and month; USD per GB
+-- units: USD per GB and month; USD per GB; USD per hour
 -- kept: table
 -- Where nobody states a price at all: a dear hyperscaler's list.
 select
@@ -23,10 +23,10 @@ select
     ) as egress_guess
 from (
     select
-        max(storage_usd_per_gb_month) as storage_usd_per_gb_month,
-        max(ingress_usd_per_gb) as ingress_usd_per_gb,
-        max(nat_usd_per_gb) as nat_usd_per_gb,
-        max(nat_usd_per_hour) as nat_usd_per_hour
+        median(storage_usd_per_gb_month) as storage_usd_per_gb_month,
+        median(ingress_usd_per_gb) as ingress_usd_per_gb,
+        median(nat_usd_per_gb) as nat_usd_per_gb,
+        median(nat_usd_per_hour) as nat_usd_per_hour
     from staging.current_offers
     group by provider
 )

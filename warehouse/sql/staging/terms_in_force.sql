@@ -29,7 +29,7 @@ select
             {
                 'value': "value",
                 'unit': unit,
-                'currency': coalesce(currency, 'USD'),
+                'currency': currency,
                 'applies_to': applies_to,
                 'source_url': source_url,
                 'source_date': source_date

@@ -568,7 +568,7 @@ def build_job(
     if is_default and stated.get("method") is not None and stated["method"] != base["method"]:
         # The default job's quantisation, rank and framework belong to its method.
         base |= method_defaults(stated["method"], base["model"])
-    if stated.get("framework") is not None and stated["framework"] != base["framework"]:
+    if stated.get("framework") is not None:
         # The framework's own choice, where the user states none.
         base |= {"optimizer": "", "quant": ""}
     job = make_job(stated, base)

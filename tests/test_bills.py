@@ -8,9 +8,10 @@ in (5 + 40), 15 GB go out. A month has 730 h.
 Prices are 2 USD per hour for the machine unless stated; terms are those of `provider_terms.csv`.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,10 @@ BILLS = [
          {"region": "us-ord", "egress_included_gb_per_month": Decimal(16_000)},
          # 3.2 h of 16,000 GB a month are 70 GB
          compute=8.00, storage=0.0263, egress=0.0, ingress=None),
+    Bill("linode: every machine of several earns its allowance", "linode",
+         {"region": "us-ord", "egress_included_gb_per_month": Decimal(730)}, job={"nodes": 2},
+         # 2 x 3.2 GB earned: 8.6 x 0.005 = 0.043; two machines for 4 h
+         compute=16.00, storage=0.0263, egress=0.043, ingress=None),
     Bill("linode: dearer in Jakarta", "linode", {"region": "id-cgk"},
          # 60 x 3.2/730 x 0.12 = 0.0316; 15 x 0.015 = 0.225
          compute=8.00, storage=0.0316, egress=0.225, ingress=None),
@@ -143,6 +148,11 @@ BILLS = [
     Bill("lambda: a stop ends it, all is loaded again", "lambda_labs", job=TWO,
          # 3.4 h = 2 x 102 min x 2 = 6.80; 60 x 3.4/730 x 0.186265 = 0.0521
          compute=6.80, storage=0.0521),
+    Bill("lambda: loading again would cost more than ten idle hours", "lambda_labs",
+         {"ingress_price_per_gb": Decimal("0.50"), "billing_increment_seconds": 1}, job=TWO,
+         # 45 GB more would cost 22.50, ten hours cost 20.00
+         # 60 x 13.2/730 x 0.186265 = 0.20208; 45 x 0.50 = 22.50
+         compute=6.40, idle=20.00, storage=0.20208, ingress=22.50),
     Bill("thunder: a stop ends it", "thundercompute", job=TWO,
          # 60 GB lie within the 100 GB that come with it
          compute=6.80, storage=0.0, ingress=None),
@@ -201,10 +211,18 @@ BILLS = [
     Bill("aws: behind a NAT gateway all traffic is paid once more", "aws", job={"behind_nat": True},
          # 45 GB in and 15 GB out x 0.045 = 2.70; 3.2 h are 4 h x 0.045 = 0.18
          compute=6.40, storage=0.0210, nat=2.88),
-    Bill("aws: a NAT gateway for every start", "aws",
+    Bill("aws: a NAT gateway by the started hour of every start", "aws", hours=2.7,
          job=TWO | {"behind_nat": True},
-         # 2.70 for traffic; 3.3 h in two starts of 1.65 h are 4 h x 0.045 = 0.18
-         compute=6.60, storage=0.0875, nat=2.88),
+         # 2.70 for traffic; 3.0 h in two starts of 1.5 h are 4 h x 0.045 = 0.18
+         # 60 x (3.0 + 10)/730 x 0.08 = 0.08548
+         compute=6.00, storage=0.08548, nat=2.88),
+    Bill("aws: a NAT gateway runs on with its machine", "aws", hours=2.9,
+         job={"sessions": 2, "idle_hours": 0.05, "behind_nat": True},
+         # 3.1 h and 0.05 h idle are 4 h x 0.045; 60 x 3.15/730 x 0.08 = 0.02071
+         compute=6.20, idle=0.10, storage=0.02071, nat=2.88),
+    Bill("aws: an allowance leaves the gateway's traffic as it is", "aws",
+         {"egress_included_gb_per_month": Decimal(16_000)}, job={"behind_nat": True},
+         compute=6.40, storage=0.0210, nat=2.88),
     Bill("vultr: a NAT gateway whose price nobody states", "vultr", job={"behind_nat": True},
          compute=8.00, storage=None, nat=None),
     Bill("aws: Sydney has its own price", "aws", {"region": "ap-southeast-2"},
@@ -254,7 +272,8 @@ def cost(
     """Cost a hand-made job: its plan and its row in temporary tables, through the one statement."""
     output_gb = job.get("output_gb", 15)
     plan = dict.fromkeys(PLAN_COLUMNS) | {
-        "job": "bill", "gpu": "H100-80GB-SXM", "gpu_count": 1.0, "nodes": 1, "fits": True,
+        "job": "bill", "gpu": "H100-80GB-SXM", "gpu_count": 1.0, "nodes": job.get("nodes", 1),
+        "fits": True,
         "hours_low": hours, "hours": hours, "hours_high": hours,
         "checkpoint_gib": job.get("checkpoint_gb", 0) * GB,
         "weights_download_gib": 40 * GB, "output_gib": output_gb * GB,
@@ -302,6 +321,9 @@ def test_a_bill_worked_out_by_hand(published: Path, bill: Bill) -> None:
             assert found[component] is None, component
         else:
             assert found[component] == pytest.approx(expected, abs=6e-5), component
+    if bill.nat is None:
+        # 60 GB and four started hours, at least at the price of the one who states it.
+        assert found["assumed_usd"] > 64 * 0.045
     known = sum(found[c] or 0 for c in stated if c.endswith("_usd"))
     known += found["spot_rework_usd"] + found["assumed_usd"]
     assert found["cost_usd"] == pytest.approx(known)
@@ -380,3 +402,156 @@ def test_no_bill_falls_when_something_grows(
     for sku, amount in costs.items():
         assert longer[sku] >= amount - close
         assert further[sku] >= amount - close
+
+
+# --- spot, several machines, offers that end ---
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Offers whose terms differ in what only spot, fabrics and ends touch, at 2 USD an hour."""
+    folder = tmp_path_factory.mktemp("market")
+    now = datetime.now(UTC)
+    spot: dict[str, Any] = {"market": "spot", "price_per_hour": Decimal(1)}
+    by_provider = {
+        # AWS gives two minutes of notice and keeps disks; Salad keeps nothing.
+        "aws": [offer("m", "2"), offer("m", **spot)],
+        "salad": [offer("m", "2"), offer("m", ingress_price_per_gb=Decimal("0.1"), **spot)],
+        "acme": [
+            offer("second", billing_increment_seconds=1, **spot),
+            offer("hour", billing_increment_seconds=3600, **spot),
+            offer("unsaid", **spot),
+            offer("ends", "2", expires_at=now + timedelta(hours=3)),
+            offer("lasts", "2", expires_at=now + timedelta(hours=30)),
+        ],
+        "latitude": [offer("g4.rtx6kpro.large", "2"), offer("8x h100", "2")],
+        "together": [offer("cluster", "2")],
+    }
+    with Ledger(folder / "ledger.duckdb") as ledger:
+        for provider, rows in by_provider.items():
+            ledger.start_run("live", now, "test")
+            ledger.keep(seen(0, *rows, provider=provider))
+        publish(
+            ledger, folder / "prices.duckdb", plan_three_hours, published_at=now, version="test"
+        )
+    with open_published(folder) as connection:
+        yield connection
+
+
+def bills_of(
+    connection: duckdb.DuckDBPyConnection, hours: float = 3.0, **job: Any
+) -> dict[tuple[str, str, str], dict[str, Any]]:
+    rows = cost(connection, hours, job, "true")
+    return {(r["provider"], r["sku"], r["market"]): r for r in rows}
+
+
+def test_spot_is_compared_with_the_bill_of_its_machine_on_demand(
+    market: duckdb.DuckDBPyConnection,
+) -> None:
+    # AWS stops an on-demand machine between sessions and ends a spot one, which loads all again.
+    for sessions, is_worth_it in ((1, True), (40, False)):
+        bills = bills_of(market, sessions=sessions, idle_hours=10, dataset_gb=500)
+        spot, on_demand = (bills["aws", "m", name] for name in ("spot", "on_demand"))
+        assert spot["on_demand_cost_usd"] == pytest.approx(on_demand["cost_usd"])
+        assert (spot["cost_usd"] < on_demand["cost_usd"]) == is_worth_it
+        assert spot["is_eligible"] == is_worth_it
+        assert on_demand["on_demand_cost_usd"] is None
+
+
+def test_an_interruption_reloads_what_no_disk_kept(market: duckdb.DuckDBPyConnection) -> None:
+    bills = bills_of(market, 10.0, checkpoint_gb=20)
+    kept, lost = bills["aws", "m", "spot"], bills["salad", "m", "spot"]
+    # From the disk: boot, then 60 GB at 1 GiB/s. Over the line: all 45 GB and the checkpoint.
+    assert kept["restart_hours"] == pytest.approx(0.1 + 60 * GB / 3600)
+    assert lost["restart_hours"] == pytest.approx(0.2 + 20 / 0.125 / 3600)
+    assert kept["ingress_gb"] == pytest.approx(45)
+    times = (lost["hours"] - lost["setup_hours"]) / (
+        1 / lost["interruptions_per_hour"] + lost["restart_hours"]
+    )
+    assert lost["ingress_gb"] == pytest.approx(45 + times * (45 + 20))
+
+
+def test_a_save_within_the_notice_loses_no_work_at_best(market: duckdb.DuckDBPyConnection) -> None:
+    for checkpoint_gb, is_in_time in ((20, True), (400, False)):
+        row = bills_of(market, 10.0, checkpoint_gb=checkpoint_gb)["aws", "m", "spot"]
+        work, rate = row["train_hours_low"], row["interruptions_per_hour_low"]
+        interval = min(work, (2 * row["save_hours"] / rate) ** 0.5)
+        saved = work + math.ceil(work / interval) * row["save_hours"]
+        restart = 0.05 + (40 + checkpoint_gb) * GB / 3600
+        at_best = saved * (1 + rate * restart)
+        run = row["hours_low"] - row["setup_hours_low"]
+        assert (run == pytest.approx(at_best)) == is_in_time
+        assert run >= at_best - 1e-9
+
+
+def test_an_unstated_increment_counts_for_every_restart(market: duckdb.DuckDBPyConnection) -> None:
+    bills = bills_of(market, 10.0, checkpoint_gb=20)
+    second, hour, unsaid = (bills["acme", sku, "spot"] for sku in ("second", "hour", "unsaid"))
+    assert unsaid["cost_usd"] == pytest.approx(hour["cost_usd"])
+    assert unsaid["cost_usd_high"] == pytest.approx(hour["cost_usd_high"])
+    assert unsaid["cost_usd_low"] == pytest.approx(second["cost_usd_low"])
+    assert unsaid["compute_usd"] == pytest.approx(second["compute_usd"])
+    assert unsaid["spot_rework_usd"] == pytest.approx(second["spot_rework_usd"])
+
+
+def test_capacity_must_come_back_after_an_interruption(market: duckdb.DuckDBPyConnection) -> None:
+    bills = bills_of(market, 10.0, checkpoint_gb=20)
+    spot, on_demand = (bills["aws", "m", name] for name in ("spot", "on_demand"))
+    assert on_demand["elapsed_hours"] == on_demand["hours"]
+    times = (spot["hours"] - spot["setup_hours"]) / (
+        1 / spot["interruptions_per_hour"] + spot["restart_hours"]
+    )
+    assert spot["elapsed_hours"] == pytest.approx(spot["hours"] + times * spot["wait_hours"])
+    assert times * spot["wait_hours"] > 1
+    for row in bills.values():
+        assert row["elapsed_hours_low"] <= row["elapsed_hours"] <= row["elapsed_hours_high"]
+        assert row["setup_hours_low"] < row["setup_hours"] < row["setup_hours_high"]
+
+
+def test_gangs_are_stopped_somewhat_oftener_than_single_machines(
+    market: duckdb.DuckDBPyConnection,
+) -> None:
+    def band(nodes: int) -> list[float]:
+        row = bills_of(market, nodes=nodes)["acme", "second", "spot"]
+        return [row[f"interruptions_per_hour{end}"] for end in ("_low", "", "_high")]
+
+    prior = next(r for r in seeds.load("spot_priors") if r["provider"] == "*")
+    low, likely, high = (float(prior[f"interruptions_per_hour{e}"]) for e in ("_low", "", "_high"))
+    assert band(1) == band(4) == pytest.approx([low, likely, high])
+    # sqrt(16 / 4) = 2
+    assert band(16) == pytest.approx([low, 2 * likely, 2 * high])
+
+
+def test_an_offer_must_last_as_long_as_the_job(market: duckdb.DuckDBPyConnection) -> None:
+    bills = bills_of(market)
+    ends, lasts = (bills["acme", sku, "on_demand"] for sku in ("ends", "lasts"))
+    assert (ends["is_eligible"], ends["reason"]) == (False, "the offer ends before the job does")
+    assert (lasts["is_eligible"], lasts["reason"]) == (True, None)
+    # Gaps between sessions count.
+    late = bills_of(market, sessions=2, idle_hours=40)["acme", "lasts", "on_demand"]
+    assert late["reason"] == "the offer ends before the job does"
+
+
+def test_several_machines_need_a_fabric_as_fast_as_the_plan(
+    market: duckdb.DuckDBPyConnection,
+) -> None:
+    bills = bills_of(market, nodes=2)
+    reasons = {
+        ("latitude", "g4.rtx6kpro.large"): None,  # 200 Gbit/s for its one GPU
+        ("latitude", "8x h100"): "needs several machines, and no fabric between them is stated",
+        ("together", "cluster"): None,
+    }
+    for (provider, sku), reason in reasons.items():
+        assert bills[provider, sku, "on_demand"]["reason"] == reason
+    single = bills_of(market, nodes=1)["latitude", "8x h100", "on_demand"]
+    assert single["is_eligible"]
+
+
+def test_a_stop_that_nobody_describes_is_named_where_there_could_be_one(
+    market: duckdb.DuckDBPyConnection,
+) -> None:
+    for sessions, is_named in ((1, False), (2, True)):
+        # A gap this short is no stop: the machine runs on.
+        row = bills_of(market, sessions=sessions, idle_hours=0.01)["acme", "second", "spot"]
+        assert row["starts"] == 1
+        assert ("stop behaviour" in row["unknown_terms"]) == is_named

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from flows.cli import app
 from tests.conftest import lay_replay
+from warehouse.reader import open_published
 
 
 def run(*arguments: str, data: Path | None = None) -> Result:
@@ -222,7 +223,6 @@ def test_every_ranked_offer_can_be_explained(filled: Path) -> None:
     from flows.explain import explain_bill
     from flows.jobs import DEFAULT_JOB, find_job
     from flows.refresh import load_models
-    from warehouse.reader import open_published
 
     with open_published(filled) as connection:
         rows = rank(connection, find_job(DEFAULT_JOB), load_models(), Filters())
@@ -333,6 +333,7 @@ def test_a_card_without_bf16_takes_fp16_unless_bf16_is_asked_for(filled: Path) -
 
     card = sized()["cards"][0]
     assert (card["weight_dtype"], card["reason"]) == ("fp16", None)
+    assert sized()["weight_dtype"] == "fp16"
     assert "no BF16" in sized("--weight-dtype", "bf16")["cards"][0]["reason"]
     # The bill goes by the same rule, and shows it.
     rows = json.loads(ok("cost", "--format", "json", data=filled))
@@ -342,6 +343,53 @@ def test_a_card_without_bf16_takes_fp16_unless_bf16_is_asked_for(filled: Path) -
     lines = ok("cost", "--gpu", "V100", data=filled).splitlines()[3:]
     assert lines
     assert all(" FP16 " in line for line in lines)
+
+
+def test_a_framework_brings_its_own_defaults(filled: Path) -> None:
+    job = ("cost", "--model", "Llama-3.1-8B", "--method", "full", "--framework", "torchtune")
+    sized = json.loads(ok("size", *job[1:], "--format", "json"))[0]
+    rows = json.loads(ok(*job, "--format", "json", data=filled))
+    assert {r["optimizer"] for r in rows} == {sized["optimizer"]} == {"adamw8bit"}
+    # What is stated goes before it.
+    stated = json.loads(ok(*job, "--optimizer", "adamw", "--format", "json", data=filled))
+    assert {r["optimizer"] for r in stated} == {"adamw"}
+
+
+def test_the_header_names_the_precision_of_the_job(filled: Path) -> None:
+    assert "; in BF16, or FP16 where a card has none" in ok("cost", data=filled)
+    assert "; in FP16\n" in ok("cost", "--job", "falcon-7b-qlora-10m", data=filled)
+
+
+@pytest.mark.parametrize(
+    ("which", "job", "words"),
+    [
+        ("provider = 'vast' and expires_at < now()", [], "the offer has ended"),
+        ("gpu = 'L4-24GB'", ["--model", "Llama-3.1-70B", "--method", "full"], "needs "),
+        ("gpu = 'L4-24GB' and market = 'on_demand'", ["--market", "spot"], "the filters leave it"),
+        ("gpu is null", [], "its GPU is not known here"),
+    ],
+)
+def test_why_an_offer_is_not_ranked_is_said(
+    filled: Path, which: str, job: list[str], words: str
+) -> None:
+    with open_published(filled) as connection:
+        found = connection.execute(
+            f"select offer_id from staging.current_offers where {which} order by offer_id"
+        ).fetchone()
+    assert found
+    result = run("cost", *job, "--explain", found[0], data=filled)
+    assert result.exit_code == 2
+    assert f"is not ranked: {words}" in result.stderr
+
+
+def test_ties_are_said(filled: Path) -> None:
+    rows = json.loads(ok("cost", "--format", "json", data=filled))
+    tied = [r for r in rows if r["ties"]]
+    assert tied
+    for row in tied[:20]:
+        same = [r for r in rows if round(r["cost_usd"], 4) == round(row["cost_usd"], 4)]
+        assert len(same) == row["ties"] + 1
+    assert "same cost" in ok("cost", data=filled)
 
 
 def test_how_a_job_is_trained_can_be_chosen_and_is_shown(filled: Path) -> None:
@@ -378,6 +426,7 @@ def test_size_in_bulk_keeps_going_past_bad_rows(tmp_path: Path) -> None:
 
 
 BAD = [
+    (["cost", "--explain", "coreweave/nobody"], "no ranked offer 'coreweave/nobody'"),
     (["cost", "--framework", "torchtun"], "did you mean torchtune"),
     (["cost", "--optimizer", "adamx"], "optimizer 'adamx' is not one of"),
     (["cost", "--method", "full", "--quant", "nf4"], "nf4 weights cannot be trained in full"),

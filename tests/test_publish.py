@@ -3,14 +3,15 @@
 import os
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
-from tests.rows import fee, offer, seen
+from tests.rows import START, fee, offer, seen
 from warehouse import seeds
 from warehouse.errors import CheckFailed, Damaged, NotPublished
 from warehouse.ledger import Ledger
@@ -130,7 +131,14 @@ def test_currencies_are_converted_at_a_dated_rate_and_the_quote_stays(tmp_path: 
 
 
 def test_a_moving_rate_is_no_price_change(tmp_path: Path) -> None:
-    eur = offer("eur", "2", currency="EUR")
+    eur = offer(
+        "eur",
+        "2",
+        currency="EUR",
+        storage_price_per_gb_month=Decimal("0.1"),
+        ingress_price_per_gb=Decimal("0.01"),
+        egress_price_per_gb=Decimal("0.02"),
+    )
     with Ledger(tmp_path / "ledger.duckdb") as ledger:
         for day, rate in ((0, "1.00"), (1, "1.50")):
             ledger.start_run("live", datetime.now(UTC), "test")
@@ -150,6 +158,10 @@ def test_a_moving_rate_is_no_price_change(tmp_path: Path) -> None:
         )
     assert query(tmp_path, "select count(*) from marts.price_history") == [(1,)]
     assert query(tmp_path, "select price_usd_per_hour from marts.current_prices") == [(3.0,)]
+    others = "storage_usd_per_gb_month, stopped_usd_per_gb_month, kept_usd_per_gb_month"
+    others += ", ingress_usd_per_gb, egress_usd_per_gb"
+    now = query(tmp_path, f"select {others} from staging.current_offers")
+    assert now == [pytest.approx((0.15, 0.15, 0.15, 0.015, 0.03))]
     # What was paid on a past day does not move with today's rate.
     told = "select price_usd_per_hour from marts.prices_as_of('2026-01-01 12:00'::timestamp)"
     assert query(tmp_path, told) == [(2.0,)]
@@ -244,6 +256,7 @@ def test_ages_come_from_the_last_good_answer(tmp_path: Path) -> None:
         (seen(1, offer("b"), scope="two"), ("live", "live"), "ok"),
         (seen(1, offer("b"), scope="two", truncated=True), ("live", "live"), "cut short"),
         (seen(1, offer("b"), scope="two"), ("live", "baseline"), "partly baseline"),
+        (seen(1, offer("b"), scope="two", truncated=True), ("baseline", "live"), "partly baseline"),
         (seen(1, offer("b"), scope="two"), ("baseline", "baseline"), "baseline"),
         (seen(1, scope="two", status="failed", error="x"), ("live", "live"), "failed"),
         (seen(1, scope="two", status="skipped", error="x"), ("live", "live"), "skipped"),
@@ -328,7 +341,11 @@ def test_a_listed_price_names_the_page_that_states_it(tmp_path: Path) -> None:
         fee("0.02", kind="object_storage", product="bucket", request="buckets"),
         fee("0.05", kind="egress", product="traffic", unit="gb"),
     ]
-    pages = [fetched("disks", 1), fetched("disks", 2), fetched("buckets", 1)]
+    old = fetched("disks", 1) | {
+        "url": "https://acme.example/old",
+        "fetched_at": WHEN.replace(year=2020, tzinfo=None),
+    }
+    pages = [old, fetched("disks", 1), fetched("disks", 2), fetched("buckets", 1)]
     build(tmp_path, seen(3, offer(), fees=fees, fetches=pages, source_url="https://acme.example/"))
     rows = query(tmp_path, "from marts.price_sources select item, product, source, source_date")
     day = "2026-01-04"
@@ -343,17 +360,78 @@ def test_a_listed_price_names_the_page_that_states_it(tmp_path: Path) -> None:
 def test_traffic_is_billed_by_the_tiers_of_one_product(tmp_path: Path) -> None:
     traffic = {"kind": "egress", "unit": "gb"}
     fees = [
-        fee("0.12", product="premium", **traffic),
-        fee("0.08", product="premium", from_tier_gb=Decimal(1000), **traffic),
-        fee("0.01", product="standard", **traffic),
-        fee("0.10", product="standard", from_tier_gb=Decimal(500), **traffic),
+        fee("0.12", product="usual routing", **traffic),
+        fee("0.08", product="usual routing", from_tier_gb=Decimal(1000), **traffic),
+        fee("0.01", product="cheap routing", **traffic),
+        fee("0.10", product="cheap routing", from_tier_gb=Decimal(500), **traffic),
     ]
-    build(tmp_path, seen(0, offer(), fees=fees))
+    build(
+        tmp_path,
+        seen(0, offer(), fees=fees),
+        # The same tiers with an allowance of 100 GB are another schedule.
+        seen(0, offer(), fees=fees, provider="aws"),
+    )
     tiers = query(
         tmp_path,
-        "select product, from_tier_gb, usd_per_gb from staging.egress_tiers order by from_tier_gb",
+        "select product, from_tier_gb, usd_per_gb, count(distinct schedule_id), count(*)"
+        " from staging.egress_tiers group by all order by from_tier_gb",
     )
-    assert tiers == [("premium", 0, 0.12), ("premium", 1000, 0.08)]
+    assert tiers == [("usual routing", 0, 0.12, 2, 2), ("usual routing", 1000, 0.08, 2, 2)]
+
+
+def test_each_storage_price_is_that_of_its_purpose_and_term(tmp_path: Path) -> None:
+    local = fee("0.01", kind="local_storage", product="scratch")
+    build(
+        tmp_path,
+        seen(0, offer("a"), fees=[fee("0.1"), local]),
+        seen(0, offer("b", storage_price_per_gb_month=Decimal("0.3")), provider="runpod"),
+    )
+    told = {
+        row[:2]: row[2:]
+        for row in query(
+            tmp_path,
+            "select provider, item, product, source_date"
+            " from marts.price_sources inner join staging.current_offers using (offer_id)"
+            " where item like 'storage%'",
+        )
+    }
+    # A disk that goes with its machine is for work, not for keeping.
+    assert told["acme", "storage"][0] == "scratch"
+    assert told["acme", "storage kept"][0] == "disk"
+    assert told["runpod", "storage"] == ("the offer's own price", "2026-01-01")
+    assert told["runpod", "storage stopped"][0] == "stopped_storage_price_per_gb_month"
+    assert told["runpod", "storage kept"][0] == "network_storage_price_per_gb_month"
+    prices = query(
+        tmp_path,
+        "select storage_usd_per_gb_month, stopped_usd_per_gb_month, kept_usd_per_gb_month"
+        " from staging.current_offers order by provider",
+    )
+    assert prices == [(0.01, 0.01, 0.1), (0.3, 0.2, 0.07)]
+
+
+def test_a_term_is_told_as_stated_by_its_first_tier(tmp_path: Path) -> None:
+    build(tmp_path, seen(0, offer(), provider="aws"))
+    told = query(tmp_path, "from marts.offer_terms select term, value, currency")
+    terms = {term: (value, currency) for term, value, currency in told}
+    assert terms["egress_price_per_gb"] == ("0.09", "USD")
+    assert terms["stop_behaviour"] == ("storage_only", None)
+
+
+def test_what_has_ended_is_no_price_of_a_later_day(tmp_path: Path) -> None:
+    ends = offer("a", "1", expires_at=START + timedelta(days=2, hours=12))
+    begins = offer("b", "2", effective_at=START + timedelta(days=1, hours=12))
+    build(tmp_path, *(seen(day, ends, begins) for day in range(5)))
+    days = query(
+        tmp_path,
+        'select day("day"), sku from marts.gpu_price_history order by "day"',
+    )
+    assert days == [(1, "a"), (2, "a"), (3, "b"), (4, "b"), (5, "b")]
+    nights = query(
+        tmp_path,
+        'select day("day"), sku from marts.cost_per_job_history'
+        " where job = 'llama-3.1-8b-qlora-10m' order by \"day\"",
+    )
+    assert nights == days
 
 
 # --- the bill ---
@@ -508,6 +586,8 @@ def test_spot_dearer_than_on_demand_is_never_recommended(tmp_path: Path) -> None
              offer("c", "1", **terms), offer("c", "1.2", market="spot", zone="eu-1a", **terms),
              offer("d", "1", **terms), offer("d", "1.2", market="spot", tier="flex", **terms),
              # Another region's on-demand price says nothing.
+             # Cheaper by less than its interruptions cost.
+             offer("f", "1", **terms), offer("f", "0.99", market="spot", **terms),
              offer("e", "1", **terms),
              offer("e", "1.2", market="spot", region="eu-2", **terms)),
     )  # fmt: skip
@@ -516,7 +596,9 @@ def test_spot_dearer_than_on_demand_is_never_recommended(tmp_path: Path) -> None
         "select sku, is_eligible from marts.cost_per_job"
         " where job = 'llama-3.1-8b-qlora-10m' and market = 'spot' order by sku",
     )
-    assert rows == [("a", False), ("b", True), ("c", False), ("d", False), ("e", True)]
+    assert rows == [
+        ("a", False), ("b", True), ("c", False), ("d", False), ("e", True), ("f", False)
+    ]  # fmt: skip
 
 
 def test_the_best_offers_are_the_best(filled: Path) -> None:
@@ -580,6 +662,16 @@ def test_no_file_and_a_damaged_file_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "prices.duckdb").write_bytes(b"x" * 9000)
     with pytest.raises(Damaged):
         open_published(tmp_path)
+
+
+def test_a_file_of_another_version_is_named(tmp_path: Path) -> None:
+    build(tmp_path, seen(0, offer()))
+    for change in ("update marts.publication set layout = 'other'",
+                   "alter table marts.publication drop column layout"):  # fmt: skip
+        with duckdb.connect(tmp_path / "prices.duckdb") as older:
+            older.execute(change)
+        with pytest.raises(NotPublished, match=r"built by another version.*refresh --offline"):
+            open_published(tmp_path)
 
 
 def test_only_new_machine_types_are_planned(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from warehouse import seeds
 from warehouse.checks import Finding, run_checks
 from warehouse.errors import CheckFailed, Damaged, DataFolderError
 from warehouse.ledger import Ledger, naive
-from warehouse.reader import ROW_GROUP_ROWS
+from warehouse.reader import ROW_GROUP_ROWS, layout
 
 PREVIOUS_KEPT: Final = 3
 SCHEMAS: Final = ("seeds", "staging", "sizing", "marts")
@@ -243,8 +243,9 @@ def _build(
         connection.execute(relation.statement())
         _comment(connection, relation, meanings)
     connection.execute(
-        "create table marts.publication as select ?::timestamp as published_at, ? as version",
-        [naive(published_at), version],
+        "create table marts.publication as"
+        " select ?::timestamp as published_at, ? as version, ? as layout",
+        [naive(published_at), version, layout()],
     )
     connection.execute(
         "comment on table marts.publication is "

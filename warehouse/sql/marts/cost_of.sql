@@ -12,6 +12,8 @@ with offers as (
         coalesce(o.storage_usd_per_gb_month, g.storage_guess) as disk_price,
         coalesce(o.stopped_usd_per_gb_month, g.storage_guess) as stopped_price,
         coalesce(o.kept_usd_per_gb_month, g.storage_guess) as kept_price,
+        -- A bucket can have a least price a month.
+        coalesce(o.kept_minimum_usd_per_month, 0) as least_kept_price,
         coalesce(o.ingress_usd_per_gb, g.ingress_guess) as ingress_price,
         coalesce(o.nat_usd_per_gb, g.nat_gb_guess) as nat_gb_price,
         coalesce(o.nat_usd_per_hour, g.nat_hour_guess) as nat_hour_price,
@@ -32,41 +34,46 @@ bills as (
         h.disk_months
         * greatest(0, h.stored_gb - case when h.is_disk_apart then 0 else o.own_disk_gb end)
             as disk_gb_months,
-        -- A bucket can have a least price.
-        case
-            when h.kept_months > 0
-                then coalesce(h.kept_months * o.kept_minimum_usd_per_month, 0)
-            else 0
-        end as least_kept_usd,
         coalesce(o.egress_usd_per_gb * h.billed_egress_gb, h.tiered_egress_usd) as egress_usd,
         h.ingress_gb * o.ingress_usd_per_gb as ingress_usd,
+        case
+            when h.behind_nat
+                then h.nat_gb * o.nat_usd_per_gb + h.nat_hours * o.nat_usd_per_hour
+            else 0
+        end as nat_usd,
+        -- What is stated, and how much storage nobody prices.
+        disk_gb_months * coalesce(o.storage_usd_per_gb_month, 0)
+        + h.stopped_gb_months * coalesce(o.stopped_usd_per_gb_month, 0)
+        + greatest(
+            h.kept_gb_months * coalesce(o.kept_usd_per_gb_month, 0),
+            h.kept_months * o.least_kept_price
+        ) as priced_storage_usd,
+        case when o.storage_usd_per_gb_month is null then disk_gb_months else 0 end
+        + case when o.stopped_usd_per_gb_month is null then h.stopped_gb_months else 0 end
+        + case when o.kept_usd_per_gb_month is null then h.kept_gb_months else 0 end
+            as unpriced_gb_months,
         disk_gb_months * o.disk_price
         + h.stopped_gb_months * o.stopped_price
-        + greatest(h.kept_gb_months * o.kept_price, least_kept_usd)
+        + greatest(h.kept_gb_months * o.kept_price, h.kept_months * o.least_kept_price)
         + coalesce(egress_usd, h.billed_egress_gb * o.egress_guess)
         + h.ingress_gb * o.ingress_price
         + h.nat_gb * o.nat_gb_price + h.nat_hours * o.nat_hour_price as extras_usd,
         h.machine_hours * o.price_usd_per_hour + extras_usd as cost_usd,
         -- The same machine on demand, as that is billed: spot that costs no less is never worth it.
-        case
-            when h.is_spot
-                then h.on_demand_machine_hours * o.on_demand_usd_per_hour
-                + h.on_demand_disk_months
-                * greatest(
-                    0,
-                    h.stored_gb
-                    - case when h.is_on_demand_disk_apart then 0 else o.own_disk_gb end
-                )
-                * o.disk_price
-                + h.on_demand_stopped_gb_months * o.stopped_price
-                + greatest(h.on_demand_kept_gb_months * o.kept_price, least_kept_usd)
-                + coalesce(egress_usd, h.billed_egress_gb * o.egress_guess)
-                + h.on_demand_ingress_gb * o.ingress_price
-                + h.on_demand_nat_gb * o.nat_gb_price
-                + h.on_demand_nat_hours * o.nat_hour_price
-        end as on_demand_cost_usd,
-        coalesce(cost_usd < on_demand_cost_usd, true) as is_spot_worth_it,
-        coalesce(h.elapsed_hours < o.hours_left, true) as is_long_enough,
+        h.on_demand_machine_hours * o.on_demand_usd_per_hour
+        + h.on_demand_disk_months
+        * greatest(
+            0, h.stored_gb - case when h.is_on_demand_disk_apart then 0 else o.own_disk_gb end
+        )
+        * o.disk_price
+        + h.on_demand_stopped_gb_months * o.stopped_price
+        + greatest(h.on_demand_kept_gb_months * o.kept_price, h.kept_months * o.least_kept_price)
+        + coalesce(egress_usd, h.billed_egress_gb * o.egress_guess)
+        + h.on_demand_ingress_gb * o.ingress_price
+        + h.on_demand_nat_gb * o.nat_gb_price
+        + h.on_demand_nat_hours * o.nat_hour_price as on_demand_cost_usd,
+        not h.is_spot or coalesce(cost_usd < on_demand_cost_usd, true) as is_spot_worth_it,
+        o.hours_left is null or h.elapsed_hours < o.hours_left as is_long_enough,
         -- The plans take 200 Gbit/s per GPU between machines (warehouse/sizing/plans.py).
         h.nodes <= 1
         or (
@@ -75,24 +82,6 @@ bills as (
         ) as is_joined
     from offers as o
     inner join query_table(hours_relation) as h on o.class_id = h.class_id
-),
-
--- What is stated, and how much storage nobody prices.
-stated as (
-    select
-        *,
-        disk_gb_months * coalesce(storage_usd_per_gb_month, 0)
-        + stopped_gb_months * coalesce(stopped_usd_per_gb_month, 0)
-        + greatest(kept_gb_months * coalesce(kept_usd_per_gb_month, 0), least_kept_usd)
-            as priced_storage_usd,
-        case when storage_usd_per_gb_month is null then disk_gb_months else 0 end
-        + case when stopped_usd_per_gb_month is null then stopped_gb_months else 0 end
-        + case when kept_usd_per_gb_month is null then kept_gb_months else 0 end
-            as unpriced_gb_months,
-        case
-            when behind_nat then nat_gb * nat_usd_per_gb + nat_hours * nat_usd_per_hour else 0
-        end as nat_usd
-    from bills
 )
 
 select
@@ -242,4 +231,4 @@ select
     is_baseline,
     source_url as source,
     offer_id
-from stated
+from bills

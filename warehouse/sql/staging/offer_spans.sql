@@ -78,11 +78,17 @@ select
         when t.stopped_term_usd is not null then 'stopped_storage_price_per_gb_month'
         else storage_price_from
     end as stopped_price_from,
-    -- Data that are only kept lie where it is cheapest: bucket, network volume or stopped disk.
+    -- Data that are only kept lie where it is cheapest: bucket, network volume or stopped disk, but
+    -- not on one that goes with its machine.
     least(
         keep.usd_per_gb_month,
         t.kept_term_usd,
-        coalesce(t.stopped_term_usd, storage_usd_per_gb_month)
+        coalesce(
+            t.stopped_term_usd,
+            case
+                when storage_price_from <> 'work' or not work.is_local then storage_usd_per_gb_month
+            end
+        )
     ) as kept_usd_per_gb_month,
     case kept_usd_per_gb_month
         when keep.usd_per_gb_month then keep.purpose

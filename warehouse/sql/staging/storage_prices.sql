@@ -33,11 +33,11 @@ disks as (
 
 -- A disk is what a machine works on; what is only kept may lie in a bucket.
 suited as (
-    select 'work' as purpose, * exclude (fee_kind)
+    select 'work' as purpose, *
     from disks
     where fee_kind <> 'object_storage'
     union all
-    select 'keep' as purpose, * exclude (fee_kind)
+    select 'keep' as purpose, *
     from disks
     where fee_kind <> 'local_storage'
 )
@@ -47,6 +47,7 @@ select
     p.region,
     s.purpose,
     s.product,
+    s.fee_kind = 'local_storage' as is_local,
     s.usd_per_gb_month,
     s.source_url,
     s.observed_at

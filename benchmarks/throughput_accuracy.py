@@ -20,6 +20,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +39,7 @@ from warehouse.sizing.throughput_rows import size_row
 
 CONSTANT_UTILISATION = 0.40
 LIKELY = "tokens_per_s_per_gpu_likely"
-TOKENS_PER_SAMPLE = {"databricks-dolly-15k": 215.0}
+TOKENS_PER_SAMPLE = {"databricks-dolly-15k": 215.0, "philschmid/dolly-15k-oai-style": 215.0}
 """Mean tokens of a formatted sample: the source packs 15,011 of them into 1,581 of 2048 tokens."""
 PROGRAMS = {
     "AnswerDotAI/fsdp_qlora": "fsdp_qlora",
@@ -156,18 +157,49 @@ def mlperf_errors(evidence: Path) -> dict[str, list[float]]:
     return errors
 
 
-def cost_cases(evidence: Path) -> list[tuple[str, float, float]]:
-    """Published jobs with known tokens and hours: (id and description, predicted, stated hours)."""
+class CostCase(NamedTuple):
+    """A published job that was measured: what it cost, and what it should at the same price."""
+
+    name: str
+    stated_usd: float
+    predicted_usd: float | None
+    """None where it cannot be judged."""
+    reason: str | None
+    """Why not."""
+
+
+def stated_cost(case: Mapping[str, str]) -> tuple[float, float]:
+    """The cost in USD and the price in USD per hour of the whole machine that a case states.
+
+    Of a range the middle counts; a price that is not stated is the cost by the hours.
+    """
+    low, high = case["stated_low_usd"], case["stated_high_usd"]
+    cost = float(case["stated_cost_usd"] or (float(low) + float(high)) / 2)
+    price = float(case["price_usd_per_h"] or 0)
+    if case["price_basis"] == "gpu":
+        price *= int(case["gpus"])
+    return cost, price or cost / float(case["hours"])
+
+
+def cost_cases(evidence: Path) -> list[CostCase]:
+    """Every published job whose time was measured, judged at its stated price where it can be."""
     models, cards = load_seeds()
     found = []
     with (evidence / "cost_cases.csv").open(newline="") as file:
         for case in csv.DictReader(file):
+            if not case["kind"].startswith("measured"):
+                continue
+            cost, price = stated_cost(case)
+            name = f"{case['id']} {case['gpus']}x {case['gpu']} {case['model'].split('/')[-1]}"
             per_sample = TOKENS_PER_SAMPLE.get(case["dataset"])
             tokens = float(case["dataset_tokens"] or 0)
             if not tokens and per_sample:
                 tokens = per_sample * float(case["dataset_samples"] or 0)
             method = case["method"]
-            if not (case["kind"].startswith("measured") and tokens and case["hours"]):
+            if not tokens:
+                reason = f"tokens not stated: {case['dataset_samples'] or '?'} samples of"
+                reason += f" {case['dataset']}, length not stated"
+                found.append(CostCase(name, cost, None, reason))
                 continue
             size = re.search(r"(\d+(?:\.\d+)?)([bBM])\b", case["model"])
             billions = float(size[1]) / (1000.0 if size[2] == "M" else 1.0) if size else 0.0
@@ -190,13 +222,12 @@ def cost_cases(evidence: Path) -> list[tuple[str, float, float]]:
                 "framework": program,
             }
             sized = size_row(row, models, cards)
-            name = f"{case['id']} {case['gpus']}x {case['gpu']} {case['model'].split('/')[-1]}"
             if sized["error"]:
-                print(f"{name}: {sized['error']}", file=sys.stderr)
+                found.append(CostCase(name, cost, None, str(sized["error"])))
                 continue
             rate = float(str(sized[LIKELY])) * int(case["gpus"])
             hours = tokens * float(case["epochs"] or 1) / rate / 3600.0
-            found.append((name, hours, float(case["hours"])))
+            found.append(CostCase(name, cost, hours * price, None))
     return found
 
 
@@ -226,11 +257,17 @@ def main(arguments: Sequence[str]) -> int:
     for benchmark, logs in mlperf_errors(evidence).items():
         print(summarise(benchmark, logs))
     cases = cost_cases(evidence)
-    ratios = np.array([predicted / stated for _, predicted, stated in cases])
-    print("\nPublished jobs with stated tokens: hours (at a stated price, cost) predicted / stated")
-    for (name, predicted, stated), ratio in zip(cases, ratios, strict=True):
-        print(f"{name:50s} {predicted:8.2f} {stated:8.2f}  {ratio:5.2f}")
-    print(f"within 30 %: {np.mean(np.abs(ratios - 1) <= 0.30):.0%} of {len(ratios)}")
+    print("\nPublished jobs that were measured: USD predicted at the stated price, stated, ratio")
+    ratios = []
+    for case in cases:
+        if case.predicted_usd is None:
+            print(f"{case.name:50s} {'':8s} {case.stated_usd:8.2f}  {case.reason}")
+        else:
+            ratios.append(case.predicted_usd / case.stated_usd)
+            figures = f"{case.predicted_usd:8.2f} {case.stated_usd:8.2f}  {ratios[-1]:5.2f}"
+            print(f"{case.name:50s} {figures}")
+    inside = np.mean(np.abs(np.array(ratios) - 1) <= 0.30)
+    print(f"within 30 %: {inside:.0%} of {len(ratios)}; not judged: {len(cases) - len(ratios)}")
     return 0
 
 

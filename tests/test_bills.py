@@ -149,7 +149,7 @@ BILLS = [
          # 3.4 h = 2 x 102 min x 2 = 6.80; 60 x 3.4/730 x 0.186265 = 0.0521
          compute=6.80, storage=0.0521),
     Bill("lambda: loading again would cost more than ten idle hours", "lambda_labs",
-         {"ingress_price_per_gb": Decimal("0.50"), "billing_increment_seconds": 1}, job=TWO,
+         {"ingress_price_per_gb": Decimal("0.50")}, job=TWO,
          # 45 GB more would cost 22.50, ten hours cost 20.00
          # 60 x 13.2/730 x 0.186265 = 0.20208; 45 x 0.50 = 22.50
          compute=6.40, idle=20.00, storage=0.20208, ingress=22.50),
@@ -351,7 +351,7 @@ def scale(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyC
     """Twins that differ in one thing each, sold by a provider without any terms of its own."""
     folder = tmp_path_factory.mktemp("twins")
     terms: dict[str, Any] = {
-        "storage_price_per_gb_month": Decimal("0.1"), "ingress_price_per_gb": Decimal(0),
+        "storage_price_per_gb_month": Decimal("0.1"), "ingress_price_per_gb": Decimal("0.01"),
     }  # fmt: skip
     free, paid = Decimal(0), Decimal("0.1")
     rows = []
@@ -378,11 +378,17 @@ def by_sku(connection: duckdb.DuckDBPyConnection, hours: float, **job: Any) -> d
 
 
 @settings(max_examples=15, deadline=None)
-@given(hours=Amount, out=st.integers(0, 500), sessions=st.integers(1, 4))
+@given(
+    hours=Amount,
+    out=st.integers(0, 500),
+    sessions=st.integers(1, 4),
+    idle=st.floats(0, 3).map(lambda x: round(x, 2)),
+)
 def test_no_bill_falls_when_something_grows(
-    scale: duckdb.DuckDBPyConnection, hours: float, out: int, sessions: int
+    scale: duckdb.DuckDBPyConnection, hours: float, out: int, sessions: int, idle: float
 ) -> None:
-    costs = by_sku(scale, hours, output_gb=out, sessions=sessions)
+    job = {"sessions": sessions, "idle_hours": idle}
+    costs = by_sku(scale, hours, output_gb=out, **job)
     assert len(costs) == 30
     increments, prices, ways = (1, 60, 600, 3600, 7200), ("1", "1.5", "3"), ("0", "0.1")
     close = 1e-9
@@ -397,8 +403,8 @@ def test_no_bill_falls_when_something_grows(
                     assert here >= costs[f"{increments[i - 1]}s {price} {way}"] - close
             free, paid = (costs[f"{increment}s {price} {way}"] for way in ways)
             assert free <= paid + close
-    longer = by_sku(scale, hours * 1.5, output_gb=out, sessions=sessions)
-    further = by_sku(scale, hours, output_gb=out + 50, sessions=sessions)
+    longer = by_sku(scale, hours * 1.5, output_gb=out, **job)
+    further = by_sku(scale, hours, output_gb=out + 50, **job)
     for sku, amount in costs.items():
         assert longer[sku] >= amount - close
         assert further[sku] >= amount - close

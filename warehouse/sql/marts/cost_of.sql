@@ -52,26 +52,28 @@ bills as (
         + case when o.stopped_usd_per_gb_month is null then h.stopped_gb_months else 0 end
         + case when o.kept_usd_per_gb_month is null then h.kept_gb_months else 0 end
             as unpriced_gb_months,
-        disk_gb_months * o.disk_price
-        + h.stopped_gb_months * o.stopped_price
-        + greatest(h.kept_gb_months * o.kept_price, h.kept_months * o.least_kept_price)
-        + coalesce(egress_usd, h.billed_egress_gb * o.egress_guess)
-        + h.ingress_gb * o.ingress_price
-        + h.nat_gb * o.nat_gb_price + h.nat_hours * o.nat_hour_price as extras_usd,
-        h.machine_hours * o.price_usd_per_hour + extras_usd as cost_usd,
+        coalesce(egress_usd, h.billed_egress_gb * o.egress_guess) as likely_egress_usd,
+        likely_egress_usd + marts.way_cost(
+            h.way, o.price_usd_per_hour, o.own_disk_gb, o.disk_price, o.stopped_price,
+            o.kept_price, o.least_kept_price, o.ingress_price, o.nat_gb_price, o.nat_hour_price
+        ) as cost_usd,
+        likely_egress_usd + marts.way_cost(
+            h.other_way, o.price_usd_per_hour, o.own_disk_gb, o.disk_price, o.stopped_price,
+            o.kept_price, o.least_kept_price, o.ingress_price, o.nat_gb_price, o.nat_hour_price
+        ) as other_way_cost_usd,
         -- The same machine on demand, as that is billed: spot that costs no less is never worth it.
-        h.on_demand_machine_hours * o.on_demand_usd_per_hour
-        + h.on_demand_disk_months
-        * greatest(
-            0, h.stored_gb - case when h.is_on_demand_disk_apart then 0 else o.own_disk_gb end
-        )
-        * o.disk_price
-        + h.on_demand_stopped_gb_months * o.stopped_price
-        + greatest(h.on_demand_kept_gb_months * o.kept_price, h.kept_months * o.least_kept_price)
-        + coalesce(egress_usd, h.billed_egress_gb * o.egress_guess)
-        + h.on_demand_ingress_gb * o.ingress_price
-        + h.on_demand_nat_gb * o.nat_gb_price
-        + h.on_demand_nat_hours * o.nat_hour_price as on_demand_cost_usd,
+        likely_egress_usd + least(
+            marts.way_cost(
+                h.on_demand_way, o.on_demand_usd_per_hour, o.own_disk_gb, o.disk_price,
+                o.stopped_price, o.kept_price, o.least_kept_price, o.ingress_price,
+                o.nat_gb_price, o.nat_hour_price
+            ),
+            marts.way_cost(
+                h.on_demand_kept_way, o.on_demand_usd_per_hour, o.own_disk_gb, o.disk_price,
+                o.stopped_price, o.kept_price, o.least_kept_price, o.ingress_price,
+                o.nat_gb_price, o.nat_hour_price
+            )
+        ) as on_demand_cost_usd,
         not h.is_spot or coalesce(cost_usd < on_demand_cost_usd, true) as is_spot_worth_it,
         o.hours_left is null or h.elapsed_hours < o.hours_left as is_long_enough,
         -- The plans take 200 Gbit/s per GPU between machines (warehouse/sizing/plans.py).
@@ -136,7 +138,7 @@ select
         + coalesce(egress_usd, 0) + coalesce(ingress_usd, 0) + coalesce(nat_usd, 0)
     ) as cost_usd_low,
     cost_usd,
-    greatest(cost_usd, machine_hours_high * price_usd_per_hour + extras_usd) as cost_usd_high,
+    greatest(cost_usd, cost_usd + (machine_hours_high - machine_hours) * price_usd_per_hour) as cost_usd_high,
     billed_hours * usd_per_hour as compute_usd,
     rework_hours * usd_per_hour as spot_rework_usd,
     billed_idle_hours * usd_per_hour as idle_usd,
@@ -232,3 +234,10 @@ select
     source_url as source,
     offer_id
 from bills
+-- Of the two ways between sessions the cheaper; of equal ones the machine runs on.
+where
+    other_way is null
+    or coalesce(
+        cost_usd < other_way_cost_usd or (cost_usd = other_way_cost_usd and is_kept_running),
+        not is_kept_running
+    )

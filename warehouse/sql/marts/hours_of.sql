@@ -1,5 +1,5 @@
 -- The hours and gigabytes on the bill of each job and class of offers: all that prices multiply.
--- grain: job, class_id
+-- grain: job, class_id, is_kept_running
 -- units: hours; GB; GB-months of 730 hours; interruptions per hour; USD of traffic
 -- kept: macro(plans, jobs)
 with work as (
@@ -31,7 +31,7 @@ with work as (
         j.idle_hours * (j.sessions - 1) as idle_hours,
         j.checkpoint_minutes / 60 as checkpoint_hours,
         j.behind_nat,
-        -- Data and base weights come over a line of 1 Gbit/s: see start_bands for its band.
+        -- Data and base weights come over a line of 1 Gbit/s.
         (j.dataset_gb + p.weights_download_gib * 1.073741824) / 0.125 / 3600 as fetch_hours,
         -- A save is written at 1 GiB/s after five seconds of gathering.
         (5 + p.checkpoint_gib) / 3600 as save_hours,
@@ -85,22 +85,16 @@ ruled as (
         -- Spot data lie on a disk of their own; where no such disk is stated, all is loaded again.
         coalesce(c.has_persistent_storage, c.storage_survives_stop, false) as is_disk_kept,
         c.spot_notice_seconds,
-        c.usual_usd_per_hour,
-        coalesce(c.usual_disk_usd_per_gb_month, g.storage_guess) as usual_disk_price,
-        coalesce(c.usual_stopped_usd_per_gb_month, g.storage_guess) as usual_stopped_price,
-        coalesce(c.usual_kept_usd_per_gb_month, g.storage_guess) as usual_kept_price,
-        coalesce(c.usual_ingress_usd_per_gb, g.ingress_guess) as usual_ingress_price,
         c.egress_schedule_id,
         c.egress_included_gb_per_month
     from work as w
     inner join staging.offer_classes as c on w.gpu = c.gpu and w.gpu_count = c.gpu_count
     inner join seeds.spot_priors as r on c.spot_prior = r.provider
-    cross join staging.price_guesses as g
 ),
 
--- Several machines: gangs of four were really stopped 0.12 to 0.57 times an hour and gangs of
--- sixteen 0.49 to 0.60 times, single ones 0.10 to 0.74 times: far less often than if each of them
--- stopped on its own.
+-- Several machines: gangs of four were really stopped 0.12 to 0.57 times an hour, about as often as
+-- single ones, and gangs of sixteen 0.49 to 0.60 times: far less often than if each of them stopped
+-- on its own.
 rated as (
     select
         *,
@@ -128,38 +122,18 @@ rated as (
     from ruled
 ),
 
--- A machine is kept running through gaps where that costs less than stopping and starting again.
--- Without a price, the fewer hours are taken for the cheaper.
-weighed as (
+-- Between sessions a machine is kept running, or it is stopped or ended and started again: a row for
+-- each way, of which the price of an offer decides.
+ways as (
     select
         *,
-        nodes * coalesce(usual_usd_per_hour, 1e6) as usual_usd,
-        usual_usd * marts.billed_hours(
-            hours + start_hours + idle_hours, 1, minimum_seconds, increment_seconds
-        )
-        + stored_gb * idle_hours / 730 * usual_disk_price as kept_running_usd,
-        usual_usd * marts.billed_hours(
-            hours + start_hours + (sessions - 1) * resume_hours, sessions, minimum_seconds,
-            increment_seconds
-        )
-        + case
-            when is_kept_stored then stored_gb * idle_hours / 730 * usual_stopped_price
-            else checkpoint_gb * idle_hours / 730 * usual_kept_price
-                + (sessions - 1) * load_gb * usual_ingress_price
-        end as stopping_usd
-    from rated
-),
-
-stopped as (
-    select
-        *,
-        sessions > 1 and kept_running_usd <= stopping_usd as is_kept_running,
         case when is_kept_running then 1 else sessions end as starts,
         case when is_kept_running then idle_hours else 0 end as idling_hours,
         start_hours_low + (starts - 1) * resume_hours_low as setup_hours_low,
         start_hours + (starts - 1) * resume_hours as setup_hours,
         start_hours_high + (starts - 1) * resume_hours_high as setup_hours_high
-    from weighed
+    from rated
+    inner join (values (false), (true)) as way (is_kept_running) on sessions > 1 or not is_kept_running
 ),
 
 -- A checkpoint at Young's interval, sqrt(2 x save time x mean time between interruptions).
@@ -172,7 +146,7 @@ saved as (
             as checkpoint_interval_hours,
         least(hours_high, coalesce(checkpoint_hours, sqrt(2 * save_hours / rate_high)))
             as interval_hours_high
-    from stopped
+    from ways
 ),
 
 -- Run hours: what the clock shows beyond set-up. Spot adds the work redone since the last
@@ -288,6 +262,7 @@ traffic as (
     select
         m.job,
         m.class_id,
+        m.is_kept_running,
         -- Beyond the last tier that is stated, the price is not known.
         case when any_value(m.billed_egress_gb) <= max(t.to_tier_gb) then sum(
             greatest(
@@ -302,10 +277,10 @@ traffic as (
         select distinct schedule_id, from_tier_gb, to_tier_gb, usd_per_gb, free_gb_per_month
         from staging.egress_tiers
     ) as t on m.egress_schedule_id = t.schedule_id
-    group by m.job, m.class_id
+    group by m.job, m.class_id, m.is_kept_running
 ),
 
-hours_billed as materialized (
+hours_billed as (
     select
         b.job,
         b.class_id,
@@ -398,20 +373,41 @@ hours_billed as materialized (
         case when b.is_spot then b.save_hours end as save_hours,
         case when b.is_spot then b.restart_hours end as restart_hours
     from moved as b
-    left join traffic as t using (job, class_id)
+    left join traffic as t using (job, class_id, is_kept_running)
+),
+
+-- All that prices multiply, beside the egress: see marts.way_cost.
+weighed as materialized (
+    select
+        *,
+        {
+            'machine_hours': machine_hours,
+            'stored_gb': stored_gb,
+            'disk_months': disk_months,
+            'is_disk_apart': is_disk_apart,
+            'stopped_gb_months': stopped_gb_months,
+            'kept_gb_months': kept_gb_months,
+            'kept_months': kept_months,
+            'ingress_gb': ingress_gb,
+            'nat_gb': nat_gb,
+            'nat_hours': nat_hours
+        } as way
+    from hours_billed
 )
 
 select
     h.* exclude (terms_id, on_demand_terms_id),
-    -- The same machine on demand.
-    d.machine_hours as on_demand_machine_hours,
-    d.disk_months as on_demand_disk_months,
-    d.is_disk_apart as is_on_demand_disk_apart,
-    d.stopped_gb_months as on_demand_stopped_gb_months,
-    d.kept_gb_months as on_demand_kept_gb_months,
-    d.ingress_gb as on_demand_ingress_gb,
-    d.nat_gb as on_demand_nat_gb,
-    d.nat_hours as on_demand_nat_hours
-from hours_billed as h
-left join hours_billed as d
-    on h.job = d.job and h.on_demand_terms_id = d.terms_id and d.on_demand_terms_id is null
+    other.way as other_way,
+    -- The same machine on demand, stopped between sessions or kept running.
+    stopped.way as on_demand_way,
+    kept.way as on_demand_kept_way
+from weighed as h
+left join weighed as other
+    on h.job = other.job and h.class_id = other.class_id
+    and h.is_kept_running <> other.is_kept_running
+left join weighed as stopped
+    on h.job = stopped.job and h.on_demand_terms_id = stopped.terms_id
+    and stopped.on_demand_terms_id is null and not stopped.is_kept_running
+left join weighed as kept
+    on h.job = kept.job and h.on_demand_terms_id = kept.terms_id
+    and kept.on_demand_terms_id is null and kept.is_kept_running

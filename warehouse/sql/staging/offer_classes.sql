@@ -1,6 +1,6 @@
 -- What decides the hours and the traffic of a bill: offers of one class differ in prices alone.
 -- grain: class_id
--- units: GPUs; seconds; hours; USD
+-- units: GPUs; seconds; hours
 -- kept: table
 -- Prices per hour, of storage, of ingress and of the offer's own egress, that is; regional egress by
 -- tiers is of the class.
@@ -22,13 +22,7 @@ with terms as (
         any_value(spot_notice_seconds) as spot_notice_seconds,
         any_value(has_persistent_storage) as has_persistent_storage,
         any_value(egress_schedule_id) as egress_schedule_id,
-        any_value(egress_included_gb_per_month) as egress_included_gb_per_month,
-        -- What such offers usually ask: it decides whether a machine is stopped between sessions.
-        median(price_usd_per_hour) as usual_usd_per_hour,
-        median(storage_usd_per_gb_month) as usual_disk_usd_per_gb_month,
-        median(stopped_usd_per_gb_month) as usual_stopped_usd_per_gb_month,
-        median(kept_usd_per_gb_month) as usual_kept_usd_per_gb_month,
-        median(ingress_usd_per_gb) as usual_ingress_usd_per_gb
+        any_value(egress_included_gb_per_month) as egress_included_gb_per_month
     from staging.offer_spans
     where gpu is not null
     group by terms_id

@@ -53,27 +53,49 @@ bills as (
         + case when o.kept_usd_per_gb_month is null then h.kept_gb_months else 0 end
             as unpriced_gb_months,
         coalesce(egress_usd, h.billed_egress_gb * o.egress_guess) as likely_egress_usd,
-        likely_egress_usd + marts.way_cost(
-            h.way, o.price_usd_per_hour, o.own_disk_gb, o.disk_price, o.stopped_price,
-            o.kept_price, o.least_kept_price, o.ingress_price, o.nat_gb_price, o.nat_hour_price
-        ) as cost_usd,
-        likely_egress_usd + marts.way_cost(
-            h.other_way, o.price_usd_per_hour, o.own_disk_gb, o.disk_price, o.stopped_price,
-            o.kept_price, o.least_kept_price, o.ingress_price, o.nat_gb_price, o.nat_hour_price
-        ) as other_way_cost_usd,
+        h.machine_hours * o.price_usd_per_hour
+        + disk_gb_months * o.disk_price
+        + h.stopped_gb_months * o.stopped_price
+        + greatest(h.kept_gb_months * o.kept_price, h.kept_months * o.least_kept_price)
+        + likely_egress_usd
+        + h.ingress_gb * o.ingress_price
+        + h.nat_gb * o.nat_gb_price + h.nat_hours * o.nat_hour_price as cost_usd,
+        -- The same between sessions the other way: kept running, or stopped.
+        h.other_machine_hours * o.price_usd_per_hour
+        + h.other_disk_months
+        * greatest(0, h.stored_gb - case when h.other_is_disk_apart then 0 else o.own_disk_gb end)
+        * o.disk_price
+        + h.other_stopped_gb_months * o.stopped_price
+        + greatest(h.other_kept_gb_months * o.kept_price, h.kept_months * o.least_kept_price)
+        + likely_egress_usd
+        + h.other_ingress_gb * o.ingress_price
+        + h.other_nat_gb * o.nat_gb_price + h.other_nat_hours * o.nat_hour_price
+            as other_way_cost_usd,
         -- The same machine on demand, as that is billed: spot that costs no less is never worth it.
-        likely_egress_usd + least(
-            marts.way_cost(
-                h.on_demand_way, o.on_demand_usd_per_hour, o.own_disk_gb, o.disk_price,
-                o.stopped_price, o.kept_price, o.least_kept_price, o.ingress_price,
-                o.nat_gb_price, o.nat_hour_price
-            ),
-            marts.way_cost(
-                h.on_demand_kept_way, o.on_demand_usd_per_hour, o.own_disk_gb, o.disk_price,
-                o.stopped_price, o.kept_price, o.least_kept_price, o.ingress_price,
-                o.nat_gb_price, o.nat_hour_price
+        least(
+            h.on_demand_machine_hours * o.on_demand_usd_per_hour
+            + h.on_demand_disk_months
+            * greatest(
+                0, h.stored_gb - case when h.on_demand_is_disk_apart then 0 else o.own_disk_gb end
             )
-        ) as on_demand_cost_usd,
+            * o.disk_price
+            + h.on_demand_stopped_gb_months * o.stopped_price
+            + greatest(
+                h.on_demand_kept_gb_months * o.kept_price, h.kept_months * o.least_kept_price
+            )
+            + h.on_demand_ingress_gb * o.ingress_price
+            + h.on_demand_nat_gb * o.nat_gb_price + h.on_demand_nat_hours * o.nat_hour_price,
+            h.on_demand_running_machine_hours * o.on_demand_usd_per_hour
+            + h.on_demand_running_disk_months * greatest(0, h.stored_gb - o.own_disk_gb)
+            * o.disk_price
+            + greatest(
+                h.on_demand_running_kept_gb_months * o.kept_price,
+                h.kept_months * o.least_kept_price
+            )
+            + h.on_demand_running_ingress_gb * o.ingress_price
+            + h.on_demand_running_nat_gb * o.nat_gb_price
+            + h.on_demand_running_nat_hours * o.nat_hour_price
+        ) + likely_egress_usd as on_demand_cost_usd,
         not h.is_spot or coalesce(cost_usd < on_demand_cost_usd, true) as is_spot_worth_it,
         o.hours_left is null or h.elapsed_hours < o.hours_left as is_long_enough,
         -- The plans take 200 Gbit/s per GPU between machines (warehouse/sizing/plans.py).
@@ -236,7 +258,7 @@ select
 from bills
 -- Of the two ways between sessions the cheaper; of equal ones the machine runs on.
 where
-    other_way is null
+    other_machine_hours is null
     or coalesce(
         cost_usd < other_way_cost_usd or (cost_usd = other_way_cost_usd and is_kept_running),
         not is_kept_running

@@ -280,7 +280,7 @@ traffic as (
     group by m.job, m.class_id, m.is_kept_running
 ),
 
-hours_billed as (
+hours_billed as materialized (
     select
         b.job,
         b.class_id,
@@ -374,40 +374,41 @@ hours_billed as (
         case when b.is_spot then b.restart_hours end as restart_hours
     from moved as b
     left join traffic as t using (job, class_id, is_kept_running)
-),
-
--- All that prices multiply, beside the egress: see marts.way_cost.
-weighed as materialized (
-    select
-        *,
-        {
-            'machine_hours': machine_hours,
-            'stored_gb': stored_gb,
-            'disk_months': disk_months,
-            'is_disk_apart': is_disk_apart,
-            'stopped_gb_months': stopped_gb_months,
-            'kept_gb_months': kept_gb_months,
-            'kept_months': kept_months,
-            'ingress_gb': ingress_gb,
-            'nat_gb': nat_gb,
-            'nat_hours': nat_hours
-        } as way
-    from hours_billed
 )
 
 select
     h.* exclude (terms_id, on_demand_terms_id),
-    other.way as other_way,
+    -- The other way between sessions.
+    other.machine_hours as other_machine_hours,
+    other.disk_months as other_disk_months,
+    other.is_disk_apart as other_is_disk_apart,
+    other.stopped_gb_months as other_stopped_gb_months,
+    other.kept_gb_months as other_kept_gb_months,
+    other.ingress_gb as other_ingress_gb,
+    other.nat_gb as other_nat_gb,
+    other.nat_hours as other_nat_hours,
     -- The same machine on demand, stopped between sessions or kept running.
-    stopped.way as on_demand_way,
-    kept.way as on_demand_kept_way
-from weighed as h
-left join weighed as other
+    stopped.machine_hours as on_demand_machine_hours,
+    stopped.disk_months as on_demand_disk_months,
+    stopped.is_disk_apart as on_demand_is_disk_apart,
+    stopped.stopped_gb_months as on_demand_stopped_gb_months,
+    stopped.kept_gb_months as on_demand_kept_gb_months,
+    stopped.ingress_gb as on_demand_ingress_gb,
+    stopped.nat_gb as on_demand_nat_gb,
+    stopped.nat_hours as on_demand_nat_hours,
+    kept.machine_hours as on_demand_running_machine_hours,
+    kept.disk_months as on_demand_running_disk_months,
+    kept.kept_gb_months as on_demand_running_kept_gb_months,
+    kept.ingress_gb as on_demand_running_ingress_gb,
+    kept.nat_gb as on_demand_running_nat_gb,
+    kept.nat_hours as on_demand_running_nat_hours
+from hours_billed as h
+left join hours_billed as other
     on h.job = other.job and h.class_id = other.class_id
     and h.is_kept_running <> other.is_kept_running
-left join weighed as stopped
+left join hours_billed as stopped
     on h.job = stopped.job and h.on_demand_terms_id = stopped.terms_id
     and stopped.on_demand_terms_id is null and not stopped.is_kept_running
-left join weighed as kept
+left join hours_billed as kept
     on h.job = kept.job and h.on_demand_terms_id = kept.terms_id
     and kept.on_demand_terms_id is null and kept.is_kept_running

@@ -96,21 +96,22 @@ def explain_bill(
     facts = to_rows(
         connection.execute("from staging.current_offers where offer_id = $offer_id", known)
     )[0]
-    price = f"{row['price_per_hour'].normalize():f} {row['currency']}"
+    price = f"{row['price_per_hour'].normalize():f} {row['currency']}/h"
     if row["currency"] != "USD":
         rate = first(
             connection.execute(
                 "select rate_date from staging.fx_latest where currency = ?", [row["currency"]]
             )
         )
-        price += f" = {row['price_usd_per_hour']:.4f} USD at the rate of {rate[0] if rate else '?'}"
+        day = rate[0] if rate else "an unknown day"
+        price += f" ({row['price_usd_per_hour']:.4f} USD at the rate of {day})"
     seen = row["observed_at"].date().isoformat()
     lines = [
         line(
             "compute",
             f"{row['train_hours']:.2f} h training + {row['setup_hours']:.2f} h set-up in"
             f" {row['starts']} start(s), billed {row['billed_hours']:.4f} h"
-            f" ({rounding(facts)}) x {price}/h"
+            f" ({rounding(facts)}) x {price}"
             + (f" x {row['nodes']} machines" if row["nodes"] > 1 else ""),
             row["compute_usd"],
             row["source"],

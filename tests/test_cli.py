@@ -131,6 +131,17 @@ def test_a_bill_is_explained_line_by_line(filled: Path) -> None:
         assert items["compute"]["seen"] == row["observed_at"][:10]
 
 
+def test_a_converted_price_names_the_day_of_its_rate(filled: Path) -> None:
+    with open_published(filled) as connection:
+        rates = connection.execute("select currency, rate_date from staging.fx_latest").fetchall()
+    rows = json.loads(ok("cost", "--provider", "scaleway", "--format", "json", data=filled))
+    arguments = ("cost", "--explain", rows[0]["offer_id"], "--format", "json")
+    compute = json.loads(ok(*arguments, data=filled))[0]["how"]
+    quoted = f"{rows[0]['price_per_hour']:.9f}".rstrip("0") + " EUR/h"
+    in_usd = f"({rows[0]['price_usd_per_hour']:.4f} USD at the rate of {dict(rates)['EUR']})"
+    assert f"{quoted} {in_usd}" in compute
+
+
 def test_a_bill_of_sessions_tells_where_the_data_lay(filled: Path) -> None:
     job = ("--sessions", "2", "--idle-hours", "10", "--keep-days", "30")
     rows = json.loads(ok("cost", *job, "--format", "json", data=filled))
